@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
-from allyouneed.data.formats.decoding import FORMATS, BadImageError, decode_frames
+from allyouneed.data.formats.pixels import FORMATS, BadImageError, decode_frames
 from allyouneed.data.images import ImageSplit, Squares
 from allyouneed.data.opening import open_data
 from allyouneed.errors import UserError

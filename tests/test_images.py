@@ -15,7 +15,7 @@ from allyouneed.config import DataConfig
 from allyouneed.data import images as module
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, Shape, caption, draw, held_out, shapes
 from allyouneed.data.formats.arrays import read_array
-from allyouneed.data.formats.decoding import BadImageError, as_bytes, decode, decode_all, decode_frames, to_image
+from allyouneed.data.formats.pixels import BadImageError, as_bytes, decode, decode_all, decode_frames, to_image
 from allyouneed.data.images import ImageSplit
 from allyouneed.data.opening import open_data
 from allyouneed.data.store import TokenKey

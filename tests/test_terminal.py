@@ -281,7 +281,7 @@ def test_say_is_what_prints(capsys):
     assert "100,000 characters" in shown
 
 
-ELSEWHERE = {"terminal.py", "cli/completing.py", "data/formats/decoding.py"}  # the last two answer programs
+ELSEWHERE = {"terminal.py", "cli/completing.py", "data/formats/pixels.py"}  # the last two answer programs
 
 
 def test_one_file_prints():

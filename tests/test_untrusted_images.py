@@ -15,8 +15,8 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from allyouneed.config import DataConfig
-from allyouneed.data.formats.decoding import ENDINGS, FORMATS, BadImageError, decode, decode_frames
 from allyouneed.data.formats.images import file_images
+from allyouneed.data.formats.pixels import ENDINGS, FORMATS, BadImageError, decode, decode_frames
 from allyouneed.data.images import ImageSplit
 from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data

@@ -14,7 +14,6 @@ import numpy as np
 from allyouneed.config import DataConfig
 from allyouneed.data.examples import LabelledImage, digest
 from allyouneed.data.formats.arrays import is_idx
-from allyouneed.data.formats.decoding import VERSION, BadImageError, decode_all
 from allyouneed.data.formats.file_paths import existing, form_of, is_folder
 from allyouneed.data.formats.images import (
     ImageList,
@@ -25,6 +24,7 @@ from allyouneed.data.formats.images import (
     npz_images,
     table_images,
 )
+from allyouneed.data.formats.pixels import VERSION, BadImageError, decode_all
 from allyouneed.data.sources import Dataset, Split, caption_key, fingerprint, limited, part_of, sampled
 from allyouneed.data.store import TokenKey, store_rows
 from allyouneed.errors import UserError

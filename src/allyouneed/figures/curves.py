@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Distinct for every kind of colour vision, and by their marks in black and white.
-COLOURS = (style.BLUE, style.ORANGE, "#009e73", style.RED, "#cc79a7", style.INK)
+COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.RED, style.PINK, style.INK)
 MARKS = "osD^vP"
 # (steps, values), the same length
 Series = tuple[np.ndarray, np.ndarray]

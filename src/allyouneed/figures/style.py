@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours: distinct for every kind of colour vision.
 BLUE, ORANGE, RED = "#0072b2", "#e69f00", "#d55e00"
+GREEN, PINK, SKY = "#009e73", "#cc79a7", "#56b4e9"
 INK, GREY, PALE = "#222222", "#767676", "#e4e4e4"
 # White to navy in equal steps of lightness (CIELAB L* 100 to 18), so that twice as dark is twice the weight.
 WEIGHTS = (

@@ -39,6 +39,14 @@ TOPICS = {
         f"{MIDTERM} 4-7; {CHAPTER} §6.1; {COMP} masks; {BASICS} Thinking Machines, logits; {ECE} self-attention",
         0.1, ("lm/gpt", "translate/transformer", "pretrain/bert"), "a sentence of 2 to 10 words",
     ),
+    "decoding": Topic(
+        "a translation word by word: greedy, with a beam, drawn at two temperatures; teacher forcing",
+        f"{MIDTERM} 18-22; {CHAPTER} §3, 3.1; {BASICS} decoding", 3, ("translate",), "a sentence to translate",
+    ),
+    "bert": Topic(
+        "BERT: what is hidden, what is likely, which passage follows, and what goes in and comes out",
+        f"{MIDTERM} 24-27; {CHAPTER} §9", 2, ("pretrain",), "a sentence with [MASK] in it",
+    ),
     "patches": Topic(
         "which positions of a ViT are alike, what its filters look for, and what patches save",
         f"{MIDTERM} 29-31; {CHAPTER} §10", 2, ("recognize/vit",),

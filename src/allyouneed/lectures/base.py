@@ -74,9 +74,12 @@ class Lecture:
         record = {"topic": self.name, **about, "given": given, "shown": self.shown, "numbers": numbers}
         write_json(self.path("json"), record)
 
-    def trained(self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "") -> Run:
-        """The given run, or a small model, which is trained only once: topics that ask for the same `name` share it."""
-        if self.run:
+    def trained(
+        self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "", own: bool = False
+    ) -> Run:
+        """The given run, or a small model, which is trained only once: topics that ask for the same `name` share it.
+        `own`: a model beside the given run."""
+        if self.run and not own:
             return self._given()
         chosen = choose(recipe, ["data.follow=false", f"train.device={self.device}", *settings], data and str(data))
         if self.mirror:
@@ -96,6 +99,16 @@ class Lecture:
             wanted = " or ".join(self.runs)
             raise UserError(f"{self.run} is a run of {kind[1]}, but '{self.name}' needs one of {wanted}")
         return found
+
+
+def check_words(tokenizer: Any, text: str) -> None:
+    """Raise a UserError for a sentence of the reader's own without words, or with words that the model cannot read."""
+    if not text.strip():
+        raise UserError("the sentence is empty: give some words")
+    unknown = tokenizer.unknown(text)
+    if unknown:
+        words = ", ".join(repr(word.strip()) for word in unknown)
+        raise UserError(f"the model has never seen {words}: take words that it knows")
 
 
 def _begun(folder: Path, recipe: Recipe) -> bool:

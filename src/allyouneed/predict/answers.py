@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.formats.decoding import to_image
+from allyouneed.data.formats.pixels import to_image
 from allyouneed.decode import Event, Hypothesis, Request
 from allyouneed.errors import UserError
 from allyouneed.predict.writer import Writer

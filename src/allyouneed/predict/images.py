@@ -18,9 +18,9 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig, build
 from allyouneed.data.batches.augment import ImagePreprocessor
 from allyouneed.data.batches.images import ImageBatches, as_tensor
-from allyouneed.data.formats.decoding import BadImageError, decode_frames, is_image
 from allyouneed.data.formats.file_paths import is_folder
 from allyouneed.data.formats.images import images_in
+from allyouneed.data.formats.pixels import BadImageError, decode_frames, is_image
 from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dvae import DVAE, DVAEConfig

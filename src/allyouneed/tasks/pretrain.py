@@ -61,25 +61,12 @@ class Pretrain(FillProcessor, Task[Bert]):
 
     @once
     def examples(self, split: str) -> MaskedPassages:
-        follows, tokenizer = self.options.next, self.tokenizer
+        follows = self.options.next
         room = self.longest - self.layout.specials(1 + follows)
         if room < 2:
             raise UserError(f"data.max_length = {self.longest} leaves no room for two passages: raise it")
         passages = Passages.pack(self.sentences(split), room // 2 if follows else room, halves=follows)
-        special = {tokenizer.pad, tokenizer.unk, tokenizer.cls, tokenizer.sep, tokenizer.mask}
-        words = np.array([id for id in range(len(tokenizer)) if id not in special and tokenizer.token(id)])
-        pieces = np.array([tokenizer.token(id).startswith("##") for id in range(len(tokenizer))])
-        if self.options.whole_words and not pieces.any():
-            raise UserError("task.whole_words needs a tokenizer that marks pieces with ##: set it to false")
-        found = MaskedPassages(
-            passages,
-            self.layout,
-            mask=tokenizer.need("mask", "to hide words"),
-            words=words,
-            continues=pieces if self.options.whole_words else None,
-            part=self.options.chosen,
-            pairs=follows,
-        )
+        found = self.hide(passages, pairs=follows)
         if follows and len(found.seconds) < 2:
             raise UserError(
                 f"the {split} text has too few sentences to learn which follows which: give more text, or set "
@@ -87,6 +74,24 @@ class Pretrain(FillProcessor, Task[Bert]):
             )
         self.check_examples(split, len(found))
         return found
+
+    def hide(self, passages: Passages, pairs: bool) -> MaskedPassages:
+        """Passages with hidden words, one by one or in `pairs`."""
+        tokenizer = self.tokenizer
+        special = {tokenizer.pad, tokenizer.unk, tokenizer.cls, tokenizer.sep, tokenizer.mask}
+        words = np.array([id for id in range(len(tokenizer)) if id not in special and tokenizer.token(id)])
+        pieces = np.array([tokenizer.token(id).startswith("##") for id in range(len(tokenizer))])
+        if self.options.whole_words and not pieces.any():
+            raise UserError("task.whole_words needs a tokenizer that marks pieces with ##: set it to false")
+        return MaskedPassages(
+            passages,
+            self.layout,
+            mask=tokenizer.need("mask", "to hide words"),
+            words=words,
+            continues=pieces if self.options.whole_words else None,
+            part=self.options.chosen,
+            pairs=pairs,
+        )
 
     def rows(self, split: str) -> list[Ragged]:
         return [self.sentences(split)]

@@ -23,7 +23,10 @@ from allyouneed.data.formats.columns import (
     first_that,
     text_column,
 )
-from allyouneed.data.formats.decoding import (
+from allyouneed.data.formats.file_paths import SPLITS, as_text, entries, files_below, form_of, is_file, is_folder
+from allyouneed.data.formats.labels import LabelTable, open_labels
+from allyouneed.data.formats.objects import is_unicode
+from allyouneed.data.formats.pixels import (
     ENDINGS,
     BadImageError,
     as_bytes,
@@ -32,9 +35,6 @@ from allyouneed.data.formats.decoding import (
     pillow_errors,
     quiet,
 )
-from allyouneed.data.formats.file_paths import SPLITS, as_text, entries, files_below, form_of, is_file, is_folder
-from allyouneed.data.formats.labels import LabelTable, open_labels
-from allyouneed.data.formats.objects import is_unicode
 from allyouneed.data.formats.table import Examples, open_table
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.errors import UserError, shortened
