@@ -182,7 +182,7 @@ def test_list_tasks_and_lectures():
     assert tasks["lm"] == "predict the next token of a text"
     assert not [text for kind, text in tasks.items() if not text or text.startswith(f"{kind}:")]
     assert ayn("list", "lectures").out == ayn("lecture").out
-    assert "gradients        seconds            COMP7607 vanishing gradient" in ayn("list", "lectures").out
+    assert "gradients        seconds            how the gradient shrinks" in ayn("list", "lectures").out
 
 
 def test_the_help_of_list_names_every_list():

@@ -97,7 +97,7 @@ def tasks() -> Rows:
 def lectures() -> Rows:
     from allyouneed.lectures import TOPICS
 
-    return [(name, topic.needs, topic.slides, topic.about) for name, topic in TOPICS.items()]
+    return [(name, topic.needs, f"{topic.about} ({topic.slides})") for name, topic in TOPICS.items()]
 
 
 LISTS = {

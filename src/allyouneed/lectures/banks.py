@@ -1,8 +1,8 @@
-"""One spelling, three meanings: the bank of a river, the bank with the money, and to bank on something, in ELMo.
+"""One spelling, three meanings: the bank of a river, the bank with the money, and to bank on something, by layer.
 
-word2vec has one vector for "bank". So has ELMo's layer 0, which sees only the spelling; in its upper layers the vectors
-of one meaning are similar and those of different meanings are not. The mean of all nine vectors is subtracted before
-they are compared: it belongs to the word, and the rest depends on the sentence.
+word2vec has one vector for "bank". So has layer 0 of every model here, before the sentence is looked at. Above it, the
+vectors of one meaning are similar and those of different meanings are not. The mean of all nine vectors is subtracted
+before they are compared: it belongs to the word, and the rest depends on the sentence.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from allyouneed.figures.heatmaps import similarity
-from allyouneed.lectures.base import Lecture
-from allyouneed.models.elmo import ELMo
+from allyouneed.lectures.base import Lecture, check_words
+from allyouneed.run import Run
 
 WORDS = {
     "who": ("he", "she", "the boy", "the girl", "a man", "a woman", "my friend", "the teacher"),
@@ -73,32 +75,73 @@ SENTENCES = {
         "we can bank on this answer .",
     ),
 }
-SETTINGS = ("train.steps=400", "train.batch_tokens=2048", "train.eval_every=200")
+SHORT = ("train.batch_tokens=2048", "train.eval_every=200", "data.max_length=40")
+MODELS: dict[str, tuple[str, ...]] = {  # by recipe
+    "lm/elmo": ("train.steps=400", *SHORT[:2]),
+    "lm/gpt": ("train.steps=400", *SHORT[:2]),
+    "pretrain/bert": ("train.steps=600", "task.next=false", *SHORT),
+}
 
 
-def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
-    """A small ELMo reads sentences made by the rules above; then the vectors of "bank" are compared, layer by layer."""
-    data = None if lecture.run else write_text(lecture.out / "banks.txt")
-    run = lecture.trained("lm/elmo", *settings, data=data, name="banks-elmo")
-    model = cast(ELMo, run.model)
+def show(lecture: Lecture, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """ELMo, GPT and BERT read the sentences made by the rules above; then the vectors of "bank" are compared."""
     senses, texts = zip(*((sense, text) for sense, several in SENTENCES.items() for text in several))
-    words = [text.split() for text in texts]
-    vectors = torch.stack([model.embed(text)[:, text.index("bank")] for text in words], dim=1)  # (layers + 1, N, D)
+    lecture.tell(
+        f"""The word "bank" stands in {len(texts)} sentences, with {len(SENTENCES)} meanings. How similar are its
+        vectors, layer by layer? 1 is the same direction, 0 has nothing in common, negative is opposite."""
+    )
     same = torch.tensor([[a == b for b in senses] for a in senses])
     others = ~torch.eye(len(senses), dtype=torch.bool)
-    rows, layers = [], []
-    for k in range(len(vectors)):
-        rest = vectors[k] - vectors[k].mean(0) if k else vectors[k]  # in layer 0 all nine are equal
-        cosines = torch.nn.functional.cosine_similarity(rest[:, None], rest[None], dim=-1)
-        rows.append((k, cosines[same & others].mean().item(), cosines[~same].mean().item()))
-        layers.append((f"layer {k}" + (", minus the mean" if k else ": the spelling"), cosines.cpu()))
-    head = ["layer (minus the mean)", "same meaning", "other meaning"]
-    lecture.table(head, [[k or "0 (as it is)", f"{a:.3f}", f"{b:.3f}"] for k, a, b in rows])
+    data = None if lecture.run else write_text(lecture.out / "banks.txt")
+    numbers: dict[str, Any] = {"sentences": texts, "senses": senses}
+    rows = []
+    for recipe, own in MODELS.items():
+        run = lecture.trained(recipe, *own, *settings, data=data, name=f"banks-{recipe.partition('/')[2]}")
+        layers, itself = compare(run, texts)
+        name = run.recipe.model_kind.upper().replace("ELMO", "ELMo")
+        for k, (cosines, still) in enumerate(zip(layers, itself)):
+            alike, apart = cosines[same & others].mean(), cosines[~same].mean()
+            rows.append([name, k, *(f"{float(value):.2f}" for value in (alike, apart, still))])
+        _draw(lecture, name, layers, senses, texts)
+        numbers[run.recipe.model_kind] = {"layers": [cosines.tolist() for cosines in layers], "itself": itself}
+        if lecture.run:
+            break
+    head = ["model", "layer", "same meaning", "other meaning", "like itself in layer 0"]
+    lecture.table(head, rows)
+    if not lecture.run:
+        lecture.tell(
+            """Layer 0 knows the word and, in GPT and BERT, its position: nothing of its meaning. ELMo and BERT read the
+            whole sentence. GPT reads only what stands before "bank": in "the bank gave my friend a loan" that is "the",
+            and the loan comes too late. The last column is how similar the vector is to that of layer 0: the higher the
+            layer, the less it still is a mean of word vectors, as attention is explained for the first block."""
+        )
+    return numbers
+
+
+def compare(run: Run, texts: Sequence[str]) -> tuple[list[Tensor], list[float]]:
+    """For each layer, the cosines (N, N) of "bank" in N sentences, without their mean, as far as they differ; and how
+    similar its vectors are to those of layer 0."""
+    for text in texts:
+        check_words(run.predictor.tokenizer, text)
+    vectors = []
+    for k in range(run.recipe.model.layers + 1):
+        found = run.embed(list(texts), layers=str(k), words=True)
+        vectors.append(torch.stack([torch.as_tensor(one.vectors[list(one.words).index("bank")]) for one in found]))
+    cosines = []
+    for layer in vectors:
+        rest = layer - layer.mean(0)
+        rest = rest if float(rest.norm()) > 1e-3 * float(layer.norm()) else layer  # all are equal
+        cosines.append(cosine_similarity(rest[:, None], rest[None], dim=-1))
+    itself = [float(cosine_similarity(layer, vectors[0], dim=-1).mean()) for layer in vectors]
+    return cosines, itself
+
+
+def _draw(lecture: Lecture, name: str, layers: Sequence[Tensor], senses: Sequence[str], texts: Sequence[str]) -> None:
     labels = [text.replace(" .", "") for text in texts]
     groups = [list(SENTENCES).index(sense) for sense in senses]
-    title = "“bank” in nine sentences: cosines of its vectors in ELMo"
-    lecture.draw(lambda out: similarity(layers, labels, groups, out, title), title)
-    return {"sentences": texts, "senses": senses, "layers": [cosines.tolist() for _, cosines in layers]}
+    named = [(f"layer {k}", cosines) for k, cosines in enumerate(layers)]
+    title = f"“bank” in nine sentences: cosines of its vectors in {name}"
+    lecture.draw(lambda out: similarity(named, labels, groups, out, title), title, part=name.lower())
 
 
 def write_text(path: Path, count: int = 6000) -> Path:

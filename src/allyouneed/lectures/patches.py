@@ -1,28 +1,37 @@
 """What a ViT has learned of its patches: the similarity of their positions, and the filters that look at them.
 
-And what patches save: attention compares every token with every other, and an image has many pixels.
+The model is asked where a circle is: in which row, if it is red, and in which column, if it is blue. So it has to learn
+of each patch in which row and column it is. And what patches save: attention compares every token with every other, and
+an image has many pixels.
 """
 
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from allyouneed.data.builtin.shapes import SIDE, SIZES, Shape, draw
 from allyouneed.errors import UserError
 from allyouneed.figures.heatmaps import patch_figure
 from allyouneed.lectures.base import Lecture
 
 FILTERS = 36  # that are drawn
 SIDES = (32, 256)  # of images whose pairs are counted
+COUNTS = {"train": 6000, "valid": 500, "test": 1000}
+BANDS = 8  # rows and columns
+SETTINGS = ("task.shift=0", "model.layers=2", "train.steps=600", "train.eval_every=200")
 
 
 def show(lecture: Lecture) -> dict[str, Any]:
-    """Train the recipe recognize/vit, or take a run of the task recognize; minutes on two CPU cores."""
-    run = lecture.trained("recognize/vit")
+    """A small ViT learns in which row or column a circle is, or a given run is looked into."""
+    data = None if lecture.run else write_images(lecture.out / "rows-and-columns.npz")
+    run = lecture.trained("recognize/vit", *SETTINGS, data=data, name="rows-and-columns")
     patches, config = run.model.body.patches, run.recipe.model
     if patches.positions is None:
         raise UserError(f"{lecture.run} has no learned positions (model.positions = {config.positions}) to compare")
@@ -39,6 +48,24 @@ def show(lecture: Lecture) -> dict[str, Any]:
         rows.append([f"{side} x {side}", what, f"{tokens:,}", f"{tokens**2:,}"])
     lecture.table(["image", "tokens", "how many", "pairs"], rows)
     return {"cosines": alike.tolist(), **near}
+
+
+def write_images(path: Path) -> Path:
+    """One circle in each image; the label is the row of a red one, or the column of a blue one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, np.ndarray] = {}
+    for number, (split, count) in enumerate(COUNTS.items()):
+        rng = np.random.default_rng((2021, 29, number))
+        images, labels = zip(*(_image(rng) for _ in range(count)))
+        arrays |= {f"x_{split}": np.stack(images), f"y_{split}": np.array(labels)}
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def _image(rng: np.random.Generator) -> tuple[np.ndarray, str]:
+    x, y = rng.uniform(SIZES["small"] + 1, SIDE - SIZES["small"] - 1, 2)
+    name, colour, at = (("row", "red", y), ("column", "blue", x))[rng.integers(2)]
+    return draw([Shape("circle", colour, "small", x, y)]), f"{name} {int(at * BANDS / SIDE) + 1}"
 
 
 def similar(positions: Tensor) -> Tensor:

@@ -36,8 +36,8 @@ def show(lecture: Lecture) -> dict[str, Any]:
     words = SENTENCE.split()
     apart = words.index(WORDS[1]) - words.index(WORDS[0])
     lecture.tell(
-        f"""In "{SENTENCE}" the words {WORDS[0]} and {WORDS[1]} are {apart} steps apart. A recurrent layer carries what it
-        knows of the first through {apart} steps until it meets the second; convolutions of width {KERNEL} need
+        f"""In "{SENTENCE}" the words {WORDS[0]} and {WORDS[1]} are {apart} steps apart. A recurrent layer carries
+        what it knows of the first through {apart} steps until it meets the second; convolutions of width {KERNEL} need
         {_layers_between(apart)} layers, one above the other; in self-attention the two meet in one step."""
     )
     torch.manual_seed(0)
@@ -56,10 +56,10 @@ def show(lecture: Lecture) -> dict[str, Any]:
     lecture.table(["length", "layer", "longest path", "sequential steps", "ms"], rows)
     slow, fast, attention = (seconds[name][-1] for name in ("recurrent, step by step", "recurrent", "self-attention"))
     lecture.tell(
-        f"""Measured on {_hardware(lecture.device)}, {ROWS} sentences of {LENGTHS[-1]} words at once: self-attention takes
-        {attention / fast:.2g} times as long as a recurrent layer in one kernel, which in turn is {slow / fast:.2g} times
-        as fast as the same layer step by step. Self-attention has more to compute, but no step waits for another: the
-        more a machine can do at once, the better for it."""
+        f"""Measured on {_hardware(lecture.device)}, {ROWS} sentences of {LENGTHS[-1]} words at once: self-attention
+        takes {attention / fast:.2g} times as long as a recurrent layer in one kernel, and that one is
+        {slow / fast:.2g} times as fast as the same layer step by step. Self-attention has more to compute, but no step
+        waits for another: the more a machine can do at once, the better for it."""
     )
 
     def panel(title: str, unit: str, values: Mapping[str, Sequence[float]]) -> Panel:
