@@ -42,7 +42,11 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...]]] = {
     "rnn": ("lm/rnn", ("model.width=16", "decode.max_new=6"), TEXTS),
     "lstm": ("lm/lstm", ("model.width=16", "decode.max_new=6"), TEXTS),
     "conv": ("lm/conv", ("model.width=16", "model.layers=2", "decode.max_new=6"), TEXTS),
-    "elmo": ("lm/elmo", ("model.width=16", "model.layers=2", "model.filters=2", "model.reader=8"), TEXTS),
+    "elmo": (
+        "lm/elmo",
+        ("model.width=16", "model.layers=2", "model.filters=2", "model.reader=8", "decode.max_new=6"),
+        TEXTS,
+    ),
     "bert": ("pretrain/bert", (*ATTENDS, "model.context=32"), HIDDEN),
     "seq2seq": ("translate/rnn", ("model.width=16", "decode.max_new=6"), ENGLISH),
     "attention": ("translate/attention", ("model.width=16", "decode.max_new=6"), ENGLISH),

@@ -148,10 +148,10 @@ def test_it_runs_on_its_public_data(name, mirror, book, tmp_path):
     recipe = read_recipe(name)
     if recipe.data.name == "cifar10" and not (mirror / "cifar10").is_dir():
         pytest.skip("the mirror has no cifar10")
-    settings = [*tiny(name), *limit(name, 2000), "train.batch_tokens=65536", "train.eval_every=3"]
+    settings = [*tiny(name), *limit(name, 2000), "train.batch_tokens=4096", "train.eval_every=3"]
     settings += ["train.test_limit=500"] if not limit(name, 1) else []
     settings += book if recipe.task_kind == "draw" else []
-    if recipe.data.name == "enwik8":  # the beginning is enough: test_store.py prepares all of it
+    if recipe.data.name == "enwik8":  # the beginning is enough
         with gzip.open(mirror / "enwik8/enwik8.gz") as file:
             (tmp_path / "enwik8").write_bytes(file.read(2_000_000))
         settings += ["--data", tmp_path / "enwik8"]
