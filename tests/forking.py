@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import subprocess
 import sys
 import traceback
@@ -24,17 +25,30 @@ class Server:
     def __init__(self) -> None:
         environment = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
         )
 
-    def call(self, module: str, function: str, *arguments: Any) -> int:
-        """The exit code of a process that calls a function with plain values; of one that was killed, minus the
-        signal. The function has to end the process, or its exit code is 99."""
+    def start(self, module: str, function: str, *arguments: Any) -> int:
+        """The id of a process that calls a function with plain values. The function has to end the process, or its exit
+        code is 99."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([module, function, arguments]) + "\n")
-        self.process.stdin.flush()
+        self.process.stdin.write(json.dumps([module, function, arguments]).encode() + b"\n")
         return int(self.process.stdout.readline())
+
+    def ended(self) -> bool:
+        """Whether the process has ended that was started last."""
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
+
+    def wait(self) -> int:
+        """Its exit code; of one that was killed, minus the signal."""
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+    def call(self, module: str, function: str, *arguments: Any) -> int:
+        """Start a process and wait for it."""
+        self.start(module, function, *arguments)
+        return self.wait()
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -72,6 +86,7 @@ def main() -> None:
                 traceback.print_exc()
             finally:
                 os._exit(99)
+        print(child, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 

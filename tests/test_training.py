@@ -158,12 +158,13 @@ def test_interrupted_and_resumed_equals_never_interrupted_bit_for_bit(variant, s
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_and_resumed_equals_never_killed(pairs, tmp_path):
+def test_killed_at_any_moment_and_resumed_equals_never_killed(pairs, tmp_path, forking):
     settings = ["train.steps=90", "train.eval_every=3", "model.dropout=0.1", "train.log_every=1"]
     whole = run("translate/transformer", pairs, tmp_path / "whole", *settings)
     out = tmp_path / "killed"
-    data = ["--data", pairs, "--out", out]
+    data = ["--data", str(pairs), "--out", str(out)]
     arguments = ["train", "translate/transformer", *data, *TINY_TRANSLATE, *settings, "--resume"]
+    err = tmp_path / "standard error"
     log = out / "metrics.jsonl"
 
     def logged():
@@ -172,23 +173,18 @@ def test_killed_at_any_moment_and_resumed_equals_never_killed(pairs, tmp_path):
     kills = 0
     for i in range(10):
         before = logged()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "allyouneed", *map(str, arguments)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
+        process = forking.start("forking", "run_command", arguments, str(tmp_path), os.devnull, str(err))
         if i == 9:  # the last one may finish
             break
-        while process.poll() is None and i not in (0, 4) and logged() == before:  # two are killed while they start
+        while not forking.ended() and i not in (0, 4) and logged() == before:  # two are killed while they start
             time.sleep(0.02)
         time.sleep(0.05 * (i % 4))
-        if process.poll() is not None:
+        if forking.ended():
             break
-        process.send_signal(signal.SIGKILL if i % 3 else signal.SIGTERM)
-        process.wait()
+        os.kill(process, signal.SIGKILL if i % 3 else signal.SIGTERM)
+        forking.wait()
         kills += 1
-    error = process.communicate(timeout=240)[1]
-    assert process.returncode == 0, error.decode()
+    assert forking.wait() == 0, err.read_text()
     assert kills >= 3
     assert same(whole, read_tensors(out / "model.safetensors"))
     last = "checkpoints/step-000090/train.safetensors"
