@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -14,6 +19,7 @@ import torch
 
 from allyouneed.errors import UserError
 from allyouneed.models import gpt
+from forking import Server
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -216,7 +222,25 @@ def test_a_small_word2vec_case_runs_for_real(noise, mirror, tmp_path):
     assert all(len(values) == 3 for side in (OURS, "gensim") for values in found[side].values())
 
 
+@pytest.fixture
+def forked(forking: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first training has a process of its own, as each has; the others have forked ones, for speed."""
+    real, lock, numbers = subprocess.run, threading.Lock(), itertools.count()
+
+    def run(command: list[str], stdout: IO[str], **how: Any) -> SimpleNamespace | subprocess.CompletedProcess[bytes]:
+        if next(numbers) == 0:
+            return real(command, stdout=stdout, **how)
+        with lock:  # one at a time
+            log = stdout.name
+            return SimpleNamespace(
+                returncode=forking.call("forking", "run_command", command[3:], os.getcwd(), log, log)
+            )
+
+    monkeypatch.setattr(scores, "subprocess", SimpleNamespace(run=run, STDOUT=subprocess.STDOUT))
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_table_of_scores_trains_each_row_once_and_again_when_its_settings_change(
     tmp_path, capsys, monkeypatch, story
 ):
@@ -317,6 +341,7 @@ def test_tokens_of_the_case_for_a_gpu_can_be_learned():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_row_that_is_trained_once_serves_all_seeds_and_other_rows_start_from_it(tmp_path, monkeypatch, story):
     short = ("train.steps=2", "train.eval_every=2", "train.threads=1", f"data.path={story}")
     first = scores.Row("first", "lm/lstm", (*short, "model.width=8"), once=True)

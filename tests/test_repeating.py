@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from allyouneed.errors import UserError
 from allyouneed.storage import runfolder
@@ -41,6 +42,7 @@ def train_in_child(end: int, within: str, cache: str, arguments: list[str]) -> N
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(strike)
+    Figure.savefig = lambda made, file, **how: file.write(b"a figure")  # type: ignore[method-assign] # takes longest
     done = ayn(*arguments)
     sys.stderr.write(done.err)
     os._exit(done.code)
