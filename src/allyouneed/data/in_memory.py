@@ -212,22 +212,30 @@ def _pixels(image: Any, number: int) -> Any:
     import numpy as np
     from PIL import ImageOps
 
-    from allyouneed.data.formats import decoding
+    from allyouneed.data.formats.pixels import (
+        BadImageError,
+        check,
+        check_form,
+        is_image,
+        pillow_errors,
+        plain,
+        quiet,
+    )
 
     try:
-        if not decoding.is_image(image):
+        if not is_image(image):
             try:
                 pixels = np.asarray(image)
             except ValueError:
-                raise decoding.BadImageError("its rows have different lengths") from None
-            decoding.check_form(pixels.shape, pixels.dtype)
+                raise BadImageError("its rows have different lengths") from None
+            check_form(pixels.shape, pixels.dtype)
             return pixels
         grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
         clear = image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
-        decoding.check(image)
-        with decoding.quiet(), decoding.pillow_errors():
-            return np.asarray(decoding.plain(ImageOps.exif_transpose(image), 4 if clear else 1 if grey else 3))
-    except decoding.BadImageError as error:
+        check(image)
+        with quiet(), pillow_errors():
+            return np.asarray(plain(ImageOps.exif_transpose(image), 4 if clear else 1 if grey else 3))
+    except BadImageError as error:
         raise UserError(f"the image in row {number} of data: {error}") from None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from allyouneed.figures import alignment as draw
 from allyouneed.lectures.base import Lecture, check_words
+from allyouneed.run import Run
 
 SENTENCES = ("La lettre a été signée hier.", "Il a acheté une voiture rouge hier.")
 SETTINGS = ("data.name=french", "text.joint=false", "model.share=false")
@@ -20,21 +21,24 @@ def show(lecture: Lecture) -> dict[str, Any]:
     """A recurrent translator with attention, trained on the built-in set `french` unless a run is given."""
     run = lecture.trained("translate/attention", *SETTINGS, name="french-attention")
     lecture.tell(
-        """The decoder writes one word after the other. For each it looks back at the source: the weights of its attention
-        say how much it takes from each word, and those of one row add up to 1."""
+        """The decoder writes one word after the other. For each it looks back at the source: the weights of its
+        attention say how much it takes from each word, and those of one row add up to 1."""
     )
-    numbers = []
-    for number, sentence in enumerate([lecture.text] if lecture.text else SENTENCES, 1):
-        check_words(run.predictor.source, sentence)
-        found = run.align(sentence)
-        best = found.weights.argmax(-1).tolist()
-        rows = [
-            [word, found.source[at], f"{weights[at]:.2f}"]
-            for word, at, weights in zip(found.target, best, found.weights)
-        ]
-        lecture.tell(f'"{sentence}" becomes "{run.predict(sentence)}"')
-        lecture.table(["writes", "attends most to", "weight"], rows)
-        weights, part = found.weights.numpy(), "" if number == 1 else str(number)
-        lecture.draw(lambda out: draw(weights, found.source, found.target, out, sentence, found.shown), sentence, part)
-        numbers.append({"source": found.source, "target": found.target, "weights": found.weights.tolist()})
-    return {"sentences": numbers}
+    if lecture.text:
+        return {"sentences": [_show(lecture, run, lecture.text)]}
+    return {"sentences": [_show(lecture, run, text, f"{number or ''}") for number, text in enumerate(SENTENCES)]}
+
+
+def _show(lecture: Lecture, run: Run, sentence: str, part: str = "") -> dict[str, Any]:
+    processor: Any = run.processor
+    check_words(processor.reader, sentence)
+    found = run.align(sentence)
+    lecture.tell(f'"{sentence}" becomes "{found.answer or run.predict(sentence)}"')
+    rows = []
+    for word, weights in zip(found.target, found.weights):
+        best = int(weights.argmax())
+        rows.append([word, found.source[best], f"{float(weights[best]):.2f}"])
+    lecture.table(["writes", "attends most to", "weight"], rows)
+    weights = found.weights.numpy()
+    lecture.draw(lambda out: draw(weights, found.source, found.target, out, sentence, found.shown), sentence, part)
+    return {"source": found.source, "target": found.target, "weights": found.weights.tolist()}

@@ -122,7 +122,7 @@ def compare(run: Run, texts: Sequence[str]) -> tuple[list[Tensor], list[float]]:
     """For each layer, the cosines (N, N) of "bank" in N sentences, without their mean, as far as they differ; and how
     similar its vectors are to those of layer 0."""
     for text in texts:
-        check_words(run.predictor.tokenizer, text)
+        check_words(run.processor.tokenizer, text)
     vectors = []
     for k in range(run.recipe.model.layers + 1):
         found = run.embed(list(texts), layers=str(k), words=True)

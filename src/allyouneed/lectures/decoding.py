@@ -28,7 +28,8 @@ FORCING = ("data.name=french", "train.steps=120", "train.eval_every=120", "train
 def show(lecture: Lecture, settings: Sequence[str] = SETTINGS, forcing: Sequence[str] = FORCING) -> dict[str, Any]:
     """A small Transformer from French to English, unless a run is given."""
     run, text = lecture.trained("translate/transformer", *settings, name="french"), lecture.text or SENTENCE
-    check_words(run.processor.reader, text)
+    processor: Any = run.processor
+    check_words(processor.reader, text)
     numbers: dict[str, Any] = {"steps": write(lecture, run, text), "beam": search(lecture, run, text)}
     numbers["drawn"] = draw(lecture, run, text)
     if not lecture.run:
@@ -40,8 +41,10 @@ def write(lecture: Lecture, run: Run, text: str) -> list[dict[str, Any]]:
     """Each step of the greedy translation: what the decoder has read, where it looks, and what is likely."""
     given, _ = run.read(text, method="greedy")
     answer = run.answers([text], method="greedy")[0]
-    token, begin = run.processor.tokenizer.token, run.processor.begin_id
-    logits = run.predictor.steps(given, answer.whole)
+    processor: Any = run.processor
+    predictor: Any = run.predictor
+    token, begin = processor.tokenizer.token, processor.begin_id
+    logits = predictor.steps(given, answer.whole)
     logp, found = logits.log_softmax(-1), run.align(text, method="greedy")
     steps, table = [], []
     rows = [Row("the decoder has read", [*found.source, None, *(f"likely {i + 1}" for i in range(LIKELY))])]
@@ -98,7 +101,9 @@ def search(lecture: Lecture, run: Run, text: str) -> dict[str, Any]:
 def draw(lecture: Lecture, run: Run, text: str) -> dict[str, list[list[Any]]]:
     """Translations drawn at each temperature: how often, and their probability at this temperature."""
     given, _ = run.read(text, method="sample")
-    panels, rows, numbers = [], [], {}
+    panels, rows = [], []
+    numbers: dict[str, Any] = {}
+    predictor: Any = run.predictor
     for temperature in TEMPERATURES:
         first = run.answers([text], method="sample", temperature=temperature, top_k=0, top_p=1.0, n_best=DRAWS)[0]
         several = [first, *first.others]
@@ -106,7 +111,7 @@ def draw(lecture: Lecture, run: Run, text: str) -> dict[str, list[list[Any]]]:
         bars = []
         for result, count in counts.most_common(SHOWN):
             tokens = next(answer.whole for answer in several if answer.text == result)
-            logp = (run.predictor.steps(given, tokens) / temperature).log_softmax(-1)
+            logp = (predictor.steps(given, tokens) / temperature).log_softmax(-1)
             p = float(logp[range(len(tokens)), tokens].sum().exp())
             rows.append([f"{temperature:g}", result, f"{count} of {DRAWS}", f"{100 * p:.2f} %"])
             bars.append((result, p, count))
