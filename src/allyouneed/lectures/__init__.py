@@ -39,6 +39,10 @@ TOPICS = {
         f"{MIDTERM} 4-7; {CHAPTER} §6.1; {COMP} masks; {BASICS} Thinking Machines, logits; {ECE} self-attention",
         0.1, ("lm/gpt", "translate/transformer", "pretrain/bert"), "a sentence of 2 to 10 words",
     ),
+    "positions": Topic(
+        "what is seen of the order of words: without positions, with sinusoids, and beyond the trained length",
+        f"{MIDTERM} 16-17; {COMP} positional encoding; {BASICS} positional encoding", 2,
+    ),
     "patches": Topic(
         "which positions of a ViT are alike, what its filters look for, and what patches save",
         f"{MIDTERM} 29-31; {CHAPTER} §10", 2, ("recognize/vit",),
