@@ -46,8 +46,8 @@ def plot_grids(lines: Sequence[Sequence[Grid]], rows: Sequence[str], out: Path, 
     width = max(sum(grid.width + GAP for grid in line) - GAP for line in lines)
     above = [HEADS * any(grid.columns for grid in line) for line in lines]
     height = len(lines) * (high + NAME) + sum(above)
-    labels = [style.visible(row, 12) for row in rows]
-    heads = [style.visible(label, 12) for line in lines for grid in line for label in grid.columns]
+    labels = [_label(row) for row in rows]
+    heads = [_label(label) for line in lines for grid in line for label in grid.columns]
     with style.figure(out, width, height, [title, *labels, *heads]) as made:
         bottom = height
         for line, room in zip(lines, above):
@@ -76,7 +76,7 @@ def _fill(axes: Axes, grid: Grid) -> None:
     axes.tick_params(length=0)
     axes.spines[:].set(visible=True, color=style.PALE)
     axes.xaxis.tick_top()
-    heads = [style.visible(label, 12) for label in grid.columns]
+    heads = [_label(label) for label in grid.columns]
     axes.set_xticks(np.arange(len(heads)) + 0.5, heads, fontsize=9)
     if any(len(head) > 5 for head in heads):
         for label in axes.get_xticklabels():
@@ -87,6 +87,10 @@ def _fill(axes: Axes, grid: Grid) -> None:
             dark = abs(value) > (0.5 if grid.weights else 0.6 * largest) and math.isfinite(value)
             text, colour = number_text(float(value)), "white" if dark else style.INK
             axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=9, color=colour)
+
+
+def _label(text: str) -> str:
+    return style.visible(text, 12).replace("␣", " ")
 
 
 def number_text(value: float) -> str:

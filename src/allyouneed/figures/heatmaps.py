@@ -138,6 +138,26 @@ def sinusoid(table: Any, out: Path) -> None:
         style.colour_bar(made, artist, (1.03, 0, 0.022, 1), "value", low=-1.0)
 
 
+def position_tables(tables: Sequence[tuple[str, Any]], out: Path, title: str) -> None:
+    """Tables (T, D) of sines and cosines with their names, two in a line: position down, dimension across."""
+    down = math.ceil(len(tables) / 2)
+    with style.figure(out, 10.0, 3.1 * down) as made:
+        grid = made.subplots(down, 2, squeeze=False).flat
+        for axes, (name, table) in zip(grid, tables):
+            values = np.asarray(table, dtype=float)
+            count = values.shape[1]
+            corners = (0.5, count + 0.5, len(values) - 0.5, -0.5)  # dimensions from 1, positions from 0
+            artist = _signed(axes, values, corners)
+            axes.set_aspect("auto")
+            axes.set_title(name, pad=8)
+            axes.set(xlabel="dimension", ylabel="position")
+            for axis in (axes.xaxis, axes.yaxis):
+                style.whole_numbers(axis)
+        made.tight_layout(w_pad=3.0, h_pad=2.0)
+        style.colour_bar(made, artist, (1.01, 0.3, 0.014, 0.4), "value", low=-1.0)
+        made.suptitle(title, x=grid[0].get_position().x0, y=1.03, ha="left", fontsize=13)
+
+
 def patch_figure(cosines: Any, filters: Any, out: Path, title: str = "") -> None:
     """What a ViT has learned of its patches. On the left a map for each patch: the cosine (G, G, G, G) of its position
     with that of every other. On the right the filters (K, P, P, C), each from its darkest value to its brightest."""
@@ -189,10 +209,11 @@ def _cells(axes: Axes, table: np.ndarray) -> ScalarMappable:
     return artist
 
 
-def _signed(axes: Axes, table: Any) -> ScalarMappable:
+def _signed(axes: Axes, table: Any, corners: tuple[float, ...] | None = None) -> ScalarMappable:
     """A figure of the numbers -1..1, blue to red, row 0 on top."""
     axes.grid(False)
-    return axes.imshow(np.asarray(table, dtype=float), cmap="RdBu_r", vmin=-1.0, vmax=1.0, interpolation="nearest")
+    how: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -1.0, "vmax": 1.0, "interpolation": "nearest", "extent": corners}
+    return axes.imshow(np.asarray(table, dtype=float), **how)
 
 
 def _middles(labels: Sequence[str]) -> dict[float, str]:

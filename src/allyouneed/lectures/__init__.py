@@ -47,6 +47,10 @@ TOPICS = {
         "BERT: what is hidden, what is likely, which passage follows, and what goes in and comes out",
         f"{MIDTERM} 24-27; {CHAPTER} §9", 2, ("pretrain",), "a sentence with [MASK] in it",
     ),
+    "positions": Topic(
+        "what is seen of the order of words: without positions, with sinusoids, and beyond the trained length",
+        f"{MIDTERM} 16-17; {COMP} positional encoding; {BASICS} positional encoding", 2,
+    ),
     "patches": Topic(
         "which positions of a ViT are alike, what its filters look for, and what patches save",
         f"{MIDTERM} 29-31; {CHAPTER} §10", 2, ("recognize/vit",),
