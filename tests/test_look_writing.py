@@ -200,9 +200,10 @@ def test_the_first_tokens_of_a_long_prompt_are_behind_a_button(name, tmp_path, o
 
 @pytest.mark.parametrize("name", ["transformer", "seq2seq", "gpt"])
 def test_the_best_branch_of_the_tree_is_the_answer_of_the_beam_search(name, tmp_path, offline):  # noqa: F811
-    run, text = made(name), asked(name)
+    run, texts = made(name), FAMILIES[name][2]
     decode: dict[str, Any] = {"method": "beam", "beam": 4}
-    (answer,) = run.answers([text], **decode)
+    answers = zip(texts, run.answers(texts, **decode))
+    text, answer = next((text, answer) for text, answer in answers if answer.tokens)  # one may be empty
     page = offline.open(saved(run, text, tmp_path, **(decode if name == "gpt" else {})), "view=writing")
     beams = run.view(text, **(decode if name == "gpt" else {})).shown["beams"]
     path, at = [], beams["winner"]
