@@ -80,8 +80,8 @@ TOPICS = {
         f"{COMP} sequential computation", 0.2,
     ),
     "banks": Topic(
-        "the bank of a river, the bank with the money, and to bank on something, in ELMo",
-        f"{ECE} contextual embeddings; {CHAPTER} §3.2", 1.5, ("lm/elmo",),
+        "the bank of a river, the bank with the money, and to bank on something, in ELMo, GPT and BERT",
+        f"{ECE} contextual embeddings; {CHAPTER} §3.2", 2, ("lm/elmo", "lm/gpt", "pretrain/bert"),
     ),
 }  # fmt: skip
 ALL = "all"

@@ -34,6 +34,7 @@ RULES: dict[str, tuple[str, ...]] = {
         "{who} walked along the {water} bank .",
         "the {water} rose over its bank .",
         "trees grow on the bank of the {water} .",
+        "the bank of the {water} is green .",
     ),
     "with the money": (
         "{who} went to the bank for a {money} .",
@@ -60,7 +61,7 @@ RULES: dict[str, tuple[str, ...]] = {
 }
 SENTENCES = {
     "by the water": (
-        "they sat on the bank of the river .",
+        "the boy sat on the bank of the river .",
         "the boat came to the bank of the lake .",
         "trees grow on the bank of the canal .",
     ),
@@ -70,11 +71,12 @@ SENTENCES = {
         "the bank closed the account of a man .",
     ),
     "to count on": (
-        "they should not bank on the result .",
+        "the girl did not bank on the result .",
         "you should never bank on a promise .",
         "we can bank on this answer .",
     ),
 }
+ALIKE = ("the bank of the river is green .", "the bank gave the boy a loan .")  # up to "bank"
 SHORT = ("train.batch_tokens=2048", "train.eval_every=200", "data.max_length=40")
 MODELS: dict[str, tuple[str, ...]] = {  # by recipe
     "lm/elmo": ("train.steps=400", *SHORT[:2]),
@@ -94,45 +96,54 @@ def show(lecture: Lecture, settings: Sequence[str] = ()) -> dict[str, Any]:
     others = ~torch.eye(len(senses), dtype=torch.bool)
     data = None if lecture.run else write_text(lecture.out / "banks.txt")
     numbers: dict[str, Any] = {"sentences": texts, "senses": senses}
-    rows = []
+    rows, pairs = [], []
     for recipe, own in MODELS.items():
         run = lecture.trained(recipe, *own, *settings, data=data, name=f"banks-{recipe.partition('/')[2]}")
-        layers, itself = compare(run, texts)
+        layers, itself = compare(vectors(run, texts))
         name = run.recipe.model_kind.upper().replace("ELMO", "ELMo")
         for k, (cosines, still) in enumerate(zip(layers, itself)):
             alike, apart = cosines[same & others].mean(), cosines[~same].mean()
             rows.append([name, k, *(f"{float(value):.2f}" for value in (alike, apart, still))])
+        last = vectors(run, ALIKE)[-1]
+        pairs.append((name, f"{float(cosine_similarity(last[0], last[1], dim=0)):.2f}"))
         _draw(lecture, name, layers, senses, texts)
         numbers[run.recipe.model_kind] = {"layers": [cosines.tolist() for cosines in layers], "itself": itself}
+        numbers[run.recipe.model_kind]["alike"] = float(pairs[-1][1])
         if lecture.run:
             break
     head = ["model", "layer", "same meaning", "other meaning", "like itself in layer 0"]
     lecture.table(head, rows)
-    if not lecture.run:
-        lecture.tell(
-            """Layer 0 knows the word and, in GPT and BERT, its position: nothing of its meaning. ELMo and BERT read the
-            whole sentence. GPT reads only what stands before "bank": in "the bank gave my friend a loan" that is "the",
-            and the loan comes too late. The last column is how similar the vector is to that of layer 0: the higher the
-            layer, the less it still is a mean of word vectors, as attention is explained for the first block."""
-        )
+    lecture.tell(
+        """Layer 0 knows the word, and in GPT and BERT its position: nothing of its meaning. The last column is how
+        similar the vector is to that of layer 0: the smaller, the less it still is a mean of the word vectors, as
+        attention is explained for the first block."""
+    )
+    lecture.tell(
+        f"""What tells the meaning may come after "bank", where a model that reads from left to right cannot see it.
+        "{ALIKE[0]}" and "{ALIKE[1]}" begin alike. The two vectors of "bank" in the last layer have these cosines:"""
+    )
+    lecture.table(["model", "cosine"], pairs)
     return numbers
 
 
-def compare(run: Run, texts: Sequence[str]) -> tuple[list[Tensor], list[float]]:
-    """For each layer, the cosines (N, N) of "bank" in N sentences, without their mean, as far as they differ; and how
-    similar its vectors are to those of layer 0."""
+def vectors(run: Run, texts: Sequence[str]) -> list[Tensor]:
+    """The vectors of "bank" in N texts, (N, D), for each layer from the embeddings on."""
     for text in texts:
         check_words(run.processor.tokenizer, text)
-    vectors = []
-    for k in range(run.recipe.model.layers + 1):
-        found = run.embed(list(texts), layers=str(k), words=True)
-        vectors.append(torch.stack([torch.as_tensor(one.vectors[list(one.words).index("bank")]) for one in found]))
+    found = [run.embed(list(texts), layers=str(k), words=True) for k in range(run.recipe.model.layers + 1)]
+    banks = [[torch.as_tensor(one.vectors[list(one.words).index("bank")]) for one in layer] for layer in found]
+    return [torch.stack(layer) for layer in banks]
+
+
+def compare(layers: Sequence[Tensor]) -> tuple[list[Tensor], list[float]]:
+    """For each layer, the cosines (N, N) of "bank" in N sentences, without their mean, as far as they differ; and how
+    similar its vectors are to those of layer 0."""
     cosines = []
-    for layer in vectors:
+    for layer in layers:
         rest = layer - layer.mean(0)
         rest = rest if float(rest.norm()) > 1e-3 * float(layer.norm()) else layer  # all are equal
         cosines.append(cosine_similarity(rest[:, None], rest[None], dim=-1))
-    itself = [float(cosine_similarity(layer, vectors[0], dim=-1).mean()) for layer in vectors]
+    itself = [float(cosine_similarity(layer, layers[0], dim=-1).mean()) for layer in layers]
     return cosines, itself
 
 
