@@ -13,6 +13,7 @@ from allyouneed import lectures
 from allyouneed.figures.diagram import plot_heads, plot_unrolled
 from allyouneed.lectures import structure
 from allyouneed.lectures.base import Lecture
+from allyouneed.models.bert import Bert, BertConfig
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.rnn import RNN, RNNConfig
 from allyouneed.nn.attention import Attention
@@ -105,6 +106,17 @@ def test_a_recurrent_network_is_unrolled_with_its_own_widths(tmp_path):
     drawn = (tmp_path / "a.svg").read_text()
     assert drawn.count(">W_hh<") == 2  # the edge, and one step
     assert ">24<" in drawn
+
+
+def test_the_heads_of_bert_stand_side_by_side(tmp_path):
+    model = Bert(BertConfig(**SMALL))
+    (parts,) = structure.show_parts(quiet(tmp_path), model, "BERT", "parts")
+    words, pooler, after = parts[-3:]
+    assert [part["name"] for part in (words, pooler, after)] == ["words", "pooler", "next"]
+    assert (words["out"], pooler["out"], after["out"]) == ("n × 30", "1 × 16", "1 × 2")
+    assert pooler["enters"] == "of the body: [CLS]"
+    assert not words["enters"] + after["enters"]
+    assert "of the body: [CLS]" in (tmp_path / "structure-parts.svg").read_text()
 
 
 @pytest.mark.parametrize("task", ["translate", "elmo"])

@@ -23,7 +23,8 @@ HEADS = 8  # drawn one by one
 @dataclass(frozen=True)
 class Part:
     """A box of a column: its name, the shapes of its weights, and the shape of what comes out of it. Parts with the
-    same `group` are framed, with how often they are repeated. `reads` is what comes from the column on the left."""
+    same `group` are framed, with how often they are repeated. `reads` is what comes from the column on the left;
+    `enters` is what a part reads instead of what comes from below."""
 
     name: str
     weights: str
@@ -31,6 +32,7 @@ class Part:
     kind: str = "other"
     group: str = ""
     reads: str = ""
+    enters: str = ""
 
 
 def plot_columns(columns: Sequence[tuple[str, str, Sequence[Part]]], out: Path, title: str) -> None:
@@ -49,8 +51,12 @@ def plot_columns(columns: Sequence[tuple[str, str, Sequence[Part]]], out: Path, 
                 bottom = 0.5 + at * (HIGH + GAP)
                 _box(axes, left, bottom, WIDE, HIGH, f"{part.name}\n{part.weights}".strip(), part.kind)
                 middle, top = left + WIDE / 2, bottom + HIGH
-                _arrow(axes, (middle, top), (middle, top + GAP))
+                apart = at + 1 < len(parts) and bool(parts[at + 1].enters)
+                _arrow(axes, (middle, top), (middle, top + GAP * (0.55 if apart else 1.0)))
                 _text(axes, middle + 0.1, top + GAP / 2, part.out, style.GREY, ha="left")
+                if part.enters:
+                    _arrow(axes, (left + 0.3, bottom - 0.25), (left + 0.3, bottom))
+                    _text(axes, left + 0.4, bottom - 0.17, part.enters, style.GREY, ha="left")
                 if part.reads and tops:
                     _lead(axes, tops[0], (left, bottom + HIGH / 2), part.reads)
             _frames(axes, left, parts)

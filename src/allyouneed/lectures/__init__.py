@@ -53,7 +53,7 @@ TOPICS = {
     ),
     "structure": Topic(
         "pictures of structure: the parts of a model with their shapes, heads, one block, a recurrent edge",
-        f"{MIDTERM} 12-13; {CHAPTER} §1, §3.2, §6; {BASICS} recap; {ECE} global structure, kernels", 0.1,
+        f"{MIDTERM} 12-13; {CHAPTER} §1, §3.2, §6; {BASICS} recap; {ECE} global structure, kernels", 0.2,
         ("answer", "classify", "compress", "draw", "embed", "lm", "pretrain", "recognize", "tag", "translate",
          "wordvectors"),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -109,11 +110,22 @@ def parts_of(module: nn.Module, name: str, rows: str, width: int, group: str = "
             yield box, width
 
 
+def with_branches(boxes: list[Part]) -> list[Part]:
+    """Heads that stand side by side on one body: those after the first say what they read."""
+    names = [box.name for box in boxes]
+    if {"pooler", "words", "next"} <= set(names):  # BERT: the pooler and what follows it read [CLS] alone
+        pooler = boxes.pop(names.index("pooler"))
+        *below, after = boxes
+        pooler = replace(pooler, out=pooler.out.replace("n", "1"), enters="of the body: [CLS]")
+        return [*below, pooler, replace(after, out=after.out.replace("n", "1"))]
+    return [replace(box, enters="of the body: words") if box.name == "word head" else box for box in boxes]
+
+
 def columns_of(model: nn.Module) -> list[tuple[str, str, list[Part]]]:
     """One column, or an encoder and a decoder."""
     body = getattr(model, "body", None)
     if not all(hasattr(body, part) for part in ("source", "target", "encoder", "decoder")):
-        return [("input", "n tokens", [part for part, _ in parts_of(model, "", "n", 0)])]
+        return [("input", "n tokens", with_branches([part for part, _ in parts_of(model, "", "n", 0)]))]
     assert isinstance(body, nn.Module)
     found = []
     first = {name: part for name, part in body.named_children() if name in ("source", "encoder")}
@@ -137,9 +149,14 @@ def show_parts(lecture: Lecture, model: nn.Module, name: str, part: str) -> list
         f"""The parts of {name}, from its own weights: {count:,} parameters. A box has the shapes of its matrices, an
         arrow the shape of what goes along it: n tokens, each a vector (m in a source). A frame with × is repeated."""
     )
+    if not any(isinstance(module, Stack) for module in model.modules()):
+        lecture.tell(
+            """This model is no plain stack: its parts stand in the order of its code, and some of them read others
+            than the one below. `ayn look` shows the code of each."""
+        )
     title = f"The parts of {name}"
     lecture.draw(lambda out: plot_columns(columns, out, title), title, part)
-    return [[box.__dict__ | {"group": box.group.partition("#")[0]} for box in boxes] for _, _, boxes in columns]
+    return [[asdict(box) | {"group": box.group.partition("#")[0]} for box in boxes] for _, _, boxes in columns]
 
 
 # Attention
@@ -193,9 +210,10 @@ def show_block(lecture: Lecture, block: Block, tokens: int = 8) -> dict[str, Any
 def show_kernel(lecture: Lecture, layer: Attention) -> dict[str, Any]:
     """W^Q as a kernel of width 1, which slides over time."""
     x, (queries, *_) = torch.randn(1, 10, layer.out.out_features), layer.sizes
-    weight = layer.qkv.weight[:queries].cpu().float()
-    bias = None if layer.qkv.bias is None else layer.qkv.bias[:queries].cpu().float()
-    product = nn.functional.linear(x, weight, bias)
+    trace = Trace("queries")
+    layer.cpu().float()(x, trace=trace.at(layer))
+    product = trace["queries"].transpose(1, 2).flatten(2)  # all heads side by side
+    weight, bias = layer.qkv.weight[:queries], None if layer.qkv.bias is None else layer.qkv.bias[:queries]
     convolution = conv1d(x.mT, weight[..., None], bias).mT  # (out, in, 1): a kernel of width 1
     apart = float((product - convolution).abs().max())
     lecture.tell(
