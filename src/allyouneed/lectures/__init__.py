@@ -59,6 +59,12 @@ TOPICS = {
         "how well a ViT learns with no positions, 1-D, learned and 2-D ones, three seeds each",
         f"{MIDTERM} 31", 10,
     ),
+    "structure": Topic(
+        "pictures of structure: the parts of a model with their shapes, heads, one block, a recurrent edge",
+        f"{MIDTERM} 12-13; {CHAPTER} §1, §3.2, §6; {BASICS} recap; {ECE} global structure, kernels", 0.2,
+        ("answer", "classify", "compress", "draw", "embed", "lm", "pretrain", "recognize", "tag", "translate",
+         "wordvectors"),
+    ),
     "wordmap": Topic(
         "word vectors on a map, and man + aunt - uncle as arrows",
         f"{CHAPTER} §3.2", 1, ("wordvectors",),
