@@ -114,7 +114,7 @@ BUDGETS = {
     "text": 1450,
     "data": 8140,
     "metrics": 440,
-    "figures": 870,
+    "figures": 970,
     "predict": 3650,
     "tasks": 2500,
     "exchange": 3400,

@@ -34,6 +34,14 @@ class Topic:
 
 
 TOPICS = {
+    "video": Topic(
+        "clips whose frames are the tokens of a Transformer, with and without their order",
+        f"{MIDTERM} 8", 1,
+    ),
+    "parts": Topic(
+        "what norm, residual, feed-forward, heads and dropout are worth; an MLP, a CNN, an RNN and a GPT on one text",
+        f"{MIDTERM} 9, 11-12, 14; {COMP} layer normalization, multi-head; {ECE} skip connections, MLP or CNN", 3,
+    ),
     "patches": Topic(
         "which positions of a ViT are alike, what its filters look for, and what patches save",
         f"{MIDTERM} 29-31; {CHAPTER} §10", 2, ("recognize/vit",),
@@ -41,6 +49,10 @@ TOPICS = {
     "patch-positions": Topic(
         "how well a ViT learns with no positions, 1-D, learned and 2-D ones, three seeds each",
         f"{MIDTERM} 31", 10,
+    ),
+    "sequences": Topic(
+        "kinds of sequence models; texts that are whole, trimmed, with gaps, and in another order",
+        f"{CHAPTER} §2; {BASICS} sequential model", 1,
     ),
     "wordmap": Topic(
         "word vectors on a map, and man + aunt - uncle as arrows",
