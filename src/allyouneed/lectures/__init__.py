@@ -40,7 +40,7 @@ TOPICS = {
     ),
     "parts": Topic(
         "what norm, residual, feed-forward, heads and dropout are worth; an MLP, a CNN, an RNN and a GPT on one text",
-        f"{MIDTERM} 9, 11-12, 14; {COMP} layer normalization, multi-head; {ECE} skip connections, MLP or CNN", 3,
+        f"{MIDTERM} 9, 11-12, 14; {COMP} layer normalization, multi-head; {ECE} skip connections, MLP or CNN", 4,
     ),
     "patches": Topic(
         "which positions of a ViT are alike, what its filters look for, and what patches save",
