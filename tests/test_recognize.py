@@ -276,6 +276,18 @@ def test_it_starts_from_a_run_with_smaller_images(small, tmp_path):
     assert run.task.mean == small.task.mean
 
 
+@pytest.mark.slow
+def test_a_head_may_have_a_hidden_layer(tmp_path):
+    settings = [*TINY, "data.limit=100", "model.head_hidden=12"]
+    made = train("recognize/vit", *settings, out=tmp_path / "run", quiet=True)
+    run = load(tmp_path / "run")
+    assert run.model.head.into[0].weight.shape == (12, 16)
+    assert run.model.head.out.in_features == 12
+    pixels = np.zeros((2, 32, 32, 3), np.uint8)
+    assert run.predict(list(pixels)) == made.predict(list(pixels))
+    assert "vit with model.head_hidden = 12" in mistake("export", tmp_path / "run", tmp_path / "out", "--to", "hf")
+
+
 def test_bad_settings_and_bad_data(tmp_path):
     given = ["train", "recognize/vit", "--out", tmp_path / "run", *RUNTIME]
     assert "model.patch = 5 does not divide model.image = 32" in mistake(*given, "model.patch=5")

@@ -51,6 +51,14 @@ TOPICS = {
         "what is seen of the order of words: without positions, with sinusoids, and beyond the trained length",
         f"{MIDTERM} 16-17; {COMP} positional encoding; {BASICS} positional encoding", 2,
     ),
+    "video": Topic(
+        "clips whose frames are the tokens of a Transformer, with and without their order",
+        f"{MIDTERM} 8", 1,
+    ),
+    "parts": Topic(
+        "what norm, residual, feed-forward, heads and dropout are worth; an MLP, a CNN, an RNN and a GPT on one text",
+        f"{MIDTERM} 9, 11-12, 14; {COMP} layer normalization, multi-head; {ECE} skip connections, MLP or CNN", 4,
+    ),
     "patches": Topic(
         "which positions of a ViT are alike, what its filters look for, and what patches save",
         f"{MIDTERM} 29-31; {CHAPTER} §10", 2, ("recognize/vit",),
@@ -64,6 +72,10 @@ TOPICS = {
         f"{MIDTERM} 12-13; {CHAPTER} §1, §3.2, §6; {BASICS} recap; {ECE} global structure, kernels", 0.2,
         ("answer", "classify", "compress", "draw", "embed", "lm", "pretrain", "recognize", "tag", "translate",
          "wordvectors"),
+    ),
+    "sequences": Topic(
+        "kinds of sequence models; texts that are whole, trimmed, with gaps, and in another order",
+        f"{CHAPTER} §2; {BASICS} sequential model", 1,
     ),
     "wordmap": Topic(
         "word vectors on a map, and man + aunt - uncle as arrows",
