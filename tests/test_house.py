@@ -114,14 +114,14 @@ BUDGETS = {
     "text": 1450,
     "data": 8330,
     "metrics": 440,
-    "figures": 1400,
+    "figures": 1500,
     "predict": 3750,
     "tasks": 2510,
     "exchange": 3400,
     "training": 3290,
     "look": 1500,
     "serve": 150,
-    "lectures": 2600,
+    "lectures": 3100,
     "cli": 1330,
     "": 1560,  # "": the files that are in no room
 }
