@@ -39,7 +39,7 @@ BELOW = {
     | {"look"},
     "serve": BASE | {"look", "predict", "run"},
     "demo": BASE | {"run", "figures", "training"},
-    "lectures": BASE | {"nn", "models", "data", "metrics", "figures", "tasks", "training", "run"},
+    "lectures": BASE | {"nn", "models", "data", "metrics", "figures", "predict", "tasks", "training", "run"},
     "cli": BASE
     | {"__init__", "run", "predict", "tasks", "training", "data", "figures", "lectures", "exchange", "look", "serve"},
     "__main__": {"cli"},

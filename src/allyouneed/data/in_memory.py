@@ -212,30 +212,22 @@ def _pixels(image: Any, number: int) -> Any:
     import numpy as np
     from PIL import ImageOps
 
-    from allyouneed.data.formats.pixels import (
-        BadImageError,
-        check,
-        check_form,
-        is_image,
-        pillow_errors,
-        plain,
-        quiet,
-    )
+    from allyouneed.data.formats import pixels
 
     try:
-        if not is_image(image):
+        if not pixels.is_image(image):
             try:
-                pixels = np.asarray(image)
+                array = np.asarray(image)
             except ValueError:
-                raise BadImageError("its rows have different lengths") from None
-            check_form(pixels.shape, pixels.dtype)
-            return pixels
+                raise pixels.BadImageError("its rows have different lengths") from None
+            pixels.check_form(array.shape, array.dtype)
+            return array
         grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
         clear = image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
-        check(image)
-        with quiet(), pillow_errors():
-            return np.asarray(plain(ImageOps.exif_transpose(image), 4 if clear else 1 if grey else 3))
-    except BadImageError as error:
+        pixels.check(image)
+        with pixels.quiet(), pixels.pillow_errors():
+            return np.asarray(pixels.plain(ImageOps.exif_transpose(image), 4 if clear else 1 if grey else 3))
+    except pixels.BadImageError as error:
         raise UserError(f"the image in row {number} of data: {error}") from None
 
 

@@ -54,9 +54,9 @@ def spread_bars(
             xs = [group + (at - (len(names) - 1) / 2) * wide for group in range(len(groups))]
             several = [runs[name] for runs in groups.values()]
             means = [sum(values) / len(values) for values in several]
-            axes.bar(xs, means, 0.9 * wide, color=colours[name], label=name, alpha=0.85)
+            axes.bar(xs, means, 0.9 * wide, color=colours[name], label=name)
             for x, mean, values in zip(xs, means, several):
-                axes.plot([x] * len(values), values, "o", color=style.INK, markersize=4, alpha=0.8)
+                axes.plot([x] * len(values), values, "o", color=style.INK, markersize=4)
                 label: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 10}
                 axes.annotate(f"{mean:.1f}", (x, max(mean, *values)), (0, 5), textcoords="offset points", **label)
         if guess is not None:

@@ -101,6 +101,10 @@ TOPICS = {
         "the bank of a river, the bank with the money, and to bank on something, in ELMo, GPT and BERT",
         f"{ECE} contextual embeddings; {CHAPTER} §3.2", 2, ("lm/elmo", "lm/gpt", "pretrain/bert"),
     ),
+    "assignment": Topic(
+        "a language model prefix by prefix, and its body under a classifier that has few labels",
+        f"{ECE} assignment 3", 1.5, ("lm/gpt", "pretrain/bert"), "a sentence whose next words are predicted",
+    ),
 }  # fmt: skip
 ALL = "all"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from allyouneed.figures.bars import share_bars, spread_bars
 from allyouneed.figures.curves import read_metrics
@@ -15,6 +15,7 @@ from allyouneed.figures.style import BLUE, ORANGE, WEIGHTS
 from allyouneed.figures.token_table import Row, token_table
 from allyouneed.figures.tree import search_tree
 from allyouneed.lectures.base import Lecture, check_words
+from allyouneed.predict.translate import TranslatePredictor
 from allyouneed.run import Run
 
 SENTENCE = "Je suis étudiant."
@@ -28,8 +29,7 @@ FORCING = ("data.name=french", "train.steps=120", "train.eval_every=120", "train
 def show(lecture: Lecture, settings: Sequence[str] = SETTINGS, forcing: Sequence[str] = FORCING) -> dict[str, Any]:
     """A small Transformer from French to English, unless a run is given."""
     run, text = lecture.trained("translate/transformer", *settings, name="french"), lecture.text or SENTENCE
-    processor: Any = run.processor
-    check_words(processor.reader, text)
+    check_words(_predictor(run).processor.reader, text)
     numbers: dict[str, Any] = {"steps": write(lecture, run, text), "beam": search(lecture, run, text)}
     numbers["drawn"] = draw(lecture, run, text)
     if not lecture.run:
@@ -41,10 +41,8 @@ def write(lecture: Lecture, run: Run, text: str) -> list[dict[str, Any]]:
     """Each step of the greedy translation: what the decoder has read, where it looks, and what is likely."""
     given, _ = run.read(text, method="greedy")
     answer = run.answers([text], method="greedy")[0]
-    processor: Any = run.processor
-    predictor: Any = run.predictor
-    token, begin = processor.tokenizer.token, processor.begin_id
-    logits = predictor.steps(given, answer.whole)
+    predictor, token = _predictor(run), run.processor.tokenizer.token
+    begin, logits = predictor.processor.begin_id, predictor.steps(given, answer.whole)
     logp, found = logits.log_softmax(-1), run.align(text, method="greedy")
     steps, table = [], []
     rows = [Row("the decoder has read", [*found.source, None, *(f"likely {i + 1}" for i in range(LIKELY))])]
@@ -101,9 +99,7 @@ def search(lecture: Lecture, run: Run, text: str) -> dict[str, Any]:
 def draw(lecture: Lecture, run: Run, text: str) -> dict[str, list[list[Any]]]:
     """Translations drawn at each temperature: how often, and their probability at this temperature."""
     given, _ = run.read(text, method="sample")
-    panels, rows = [], []
-    numbers: dict[str, Any] = {}
-    predictor: Any = run.predictor
+    panels, rows, numbers = [], [], dict[str, list[list[Any]]]()
     for temperature in TEMPERATURES:
         first = run.answers([text], method="sample", temperature=temperature, top_k=0, top_p=1.0, n_best=DRAWS)[0]
         several = [first, *first.others]
@@ -111,7 +107,7 @@ def draw(lecture: Lecture, run: Run, text: str) -> dict[str, list[list[Any]]]:
         bars = []
         for result, count in counts.most_common(SHOWN):
             tokens = next(answer.whole for answer in several if answer.text == result)
-            logp = (predictor.steps(given, tokens) / temperature).log_softmax(-1)
+            logp = (_predictor(run).steps(given, tokens) / temperature).log_softmax(-1)
             p = float(logp[range(len(tokens)), tokens].sum().exp())
             rows.append([f"{temperature:g}", result, f"{count} of {DRAWS}", f"{100 * p:.2f} %"])
             bars.append((result, p, count))
@@ -128,6 +124,10 @@ def draw(lecture: Lecture, run: Run, text: str) -> dict[str, list[list[Any]]]:
     title = f"“{text}” drawn at two temperatures"
     lecture.draw(lambda out: share_bars(panels, out, title, "probability of the result", "all others"), title, "drawn")
     return numbers
+
+
+def _predictor(run: Run) -> TranslatePredictor:
+    return cast(TranslatePredictor, run.predictor)
 
 
 def force(lecture: Lecture, settings: Sequence[str]) -> dict[str, dict[str, list[float]]]:
