@@ -202,6 +202,21 @@ def test_patch_positions_compares_kinds_of_positions_over_seeds(tmp_path, monkey
 
 
 @pytest.mark.slow
+def test_positions_of_patches_that_are_near_or_in_one_row_become_alike(tmp_path):
+    """With the default settings, where the place of a patch matters."""
+    lectures.show("patches", quiet(tmp_path))
+    near, line, neither = (value for name, value in read(tmp_path, "patches").items() if name != "cosines")
+    assert near > line + 0.1 > neither + 0.2
+
+
+@pytest.mark.slow
+def test_the_banks_that_begin_alike_are_one_vector_for_a_model_that_reads_from_left_to_right(tmp_path):
+    lectures.show("banks", quiet(tmp_path))
+    numbers = read(tmp_path, "banks")
+    assert numbers["gpt"]["alike"] == 1 > max(numbers["elmo"]["alike"], numbers["bert"]["alike"])
+
+
+@pytest.mark.slow
 def test_patches_are_drawn_from_a_run(tmp_path):
     settings = [*SMALL, "model.heads=2", "model.layers=1", "train.batch_tokens=650", "data.limit=50"]
     run = train("recognize/vit", *settings, out=tmp_path / "run", quiet=True)

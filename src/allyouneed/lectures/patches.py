@@ -25,7 +25,9 @@ FILTERS = 36  # that are drawn
 SIDES = (32, 256)  # of images whose pairs are counted
 COUNTS = {"train": 6000, "valid": 500, "test": 1000}
 BANDS = 8  # rows and columns
-SETTINGS = ("task.shift=0", "model.layers=2", "train.steps=600", "train.eval_every=200")
+SETTINGS = (
+    "task.shift=0", "task.pool=mean", "model.layers=2", "train.lr=5e-3", "train.steps=800", "train.eval_every=400",
+)  # fmt: skip
 
 
 def show(lecture: Lecture) -> dict[str, Any]:
@@ -39,6 +41,11 @@ def show(lecture: Lecture) -> dict[str, Any]:
     maps = alike.view(*[config.grid] * 4)
     near = neighbours(maps)
     shown = filters(patches.into.weight.detach(), config.channels, config.patch)
+    lecture.tell(
+        """Each patch has a learned position. The more alike two positions are, the more alike the model treats the two
+        patches. On the left of the figure there is a small map for each patch: red are the patches whose position is like
+        its own."""
+    )
     title = "What a ViT learns of its patches"
     lecture.draw(lambda out: patch_figure(maps, shown, out, title), title)
     lecture.table(["cosine of two positions", ""], [[name, f"{value:.3f}"] for name, value in near.items()])
