@@ -83,7 +83,7 @@ TOPICS = {
     ),
     "alignment": Topic(
         "which French word attends to which English word: attention over an RNN",
-        f"{CHAPTER} §4", 3, ("translate",),
+        f"{CHAPTER} §4", 1, ("translate",), "a sentence to translate",
     ),
     "lengths": Topic(
         "translation score by the length of the sentence, with and without attention",

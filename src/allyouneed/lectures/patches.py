@@ -43,8 +43,8 @@ def show(lecture: Lecture) -> dict[str, Any]:
     shown = filters(patches.into.weight.detach(), config.channels, config.patch)
     lecture.tell(
         """Each patch has a learned position. The more alike two positions are, the more alike the model treats the two
-        patches. On the left of the figure there is a small map for each patch: red are the patches whose position is like
-        its own."""
+        patches. On the left of the figure there is a small map for each patch: red are the patches whose position is
+        like its own."""
     )
     title = "What a ViT learns of its patches"
     lecture.draw(lambda out: patch_figure(maps, shown, out, title), title)
