@@ -1,5 +1,5 @@
-"""ayn train | test | use | look | import | export | info | lecture | list. An error is one sentence and exit code 2;
---debug shows more."""
+"""ayn train | test | use | look | import | export | info | lecture | exercise | list. An error is one sentence and
+exit code 2; --debug shows more."""
 
 from __future__ import annotations
 
@@ -31,11 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Train, test and use every model of the Transformer lectures, for example:
-
-    \b
-      ayn train translate/transformer
-    """,
+    help="""\b
+Train, test and use every model of the Transformer lectures, for example:
+  ayn train translate/transformer""",
 )
 UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it that newer versions of typer have
 
@@ -244,7 +242,7 @@ def info_command(
     )  # fmt: skip
 
 
-@app.command("lecture", short_help="Run an experiment of the lectures and draw its figure.")
+@app.command("lecture", short_help="Show a topic of the lectures, with its figures.")
 def lecture_command(
     name: Annotated[str, argument("TOPIC", "Which one, or all; without a name they are listed.")] = "",
     text: Annotated[str, argument("TEXT", "A sentence of your own, for topics that take one.")] = "",
@@ -279,6 +277,40 @@ def lecture_command(
         write("\nstopped; the same command goes on", err=True)
         raise typer.Exit(130) from None
     write(f"\n{written}")
+
+
+@app.command("exercise", short_help="Fill in the key lines of a part yourself, and check them.")
+def exercise_command(
+    name: Annotated[str, argument("EXERCISE", "Which one; without a name they are listed.")] = "",
+    file: Annotated[Path | None, argument("FILE", "Your file.  [default: EXERCISE.py]")] = None,
+) -> None:
+    """Write a file in which the key lines are left out; the same command checks what you have
+    filled in. The exit code is 0 when all is right, else 1.
+
+    \b
+    Example:
+      ayn exercise attention
+    """
+    from allyouneed.exercises import EXERCISES, begin, find
+
+    if not name:
+        print_columns([(name, exercise.about) for name, exercise in EXERCISES.items()])
+        return
+    exercise, own = find(name), file or Path(f"{name}.py")
+    again = shlex.join(["ayn", "exercise", name, *([str(file)] if file else [])])
+    if not os.path.exists(own):
+        begin(name, own)
+        write(f"{own} is written: replace each ... in it, then check it with\n  {again}")
+        return
+    from allyouneed.exercises.checking import check
+
+    results = []
+    for result in check(name, own):
+        write(f"{'not yet' if result.wrong else 'right':7}  {result.about}{result.wrong and f': {result.wrong}'}")
+        results.append(not result.wrong)
+    if not all(results):
+        raise typer.Exit(1)
+    write(f"all is right; the library has it in {exercise.solution}")
 
 
 @app.command("list", short_help="List recipes, data sets, models, tasks, lectures or settings.")
