@@ -134,10 +134,12 @@ def positions_rotation(own: Any) -> None:
 Step = Callable[[list[int]], list[float]]
 
 
-def _steps(seed: int, words: int) -> Step:
+def _steps(seed: int, words: int, longest: int) -> Step:
     """Log-probabilities that depend on all tokens before."""
 
     def step(tokens: list[int]) -> list[float]:
+        if len(tokens) >= longest:
+            raise WrongError(f"a hypothesis with {longest} tokens, which is the longest that is allowed, goes on")
         chance = torch.Generator().manual_seed(seed + sum((token + 1) * 31**i for i, token in enumerate(tokens)))
         return (2 * torch.randn(words, generator=chance)).log_softmax(0).tolist()
 
@@ -183,7 +185,7 @@ def beam_picks(own: Any) -> None:
 
 def beam_of_one(own: Any) -> None:
     for seed in range(5):
-        step, tokens, logprob = _steps(1000 * seed, 4), list[int](), 0.0
+        step, tokens, logprob = _steps(1000 * seed, 4, 5), list[int](), 0.0
         while len(tokens) < 5 and (not tokens or tokens[-1] != 0):
             values = step(tokens)
             tokens.append(values.index(max(values)))
@@ -193,7 +195,7 @@ def beam_of_one(own: Any) -> None:
 
 def beam_of_all(own: Any) -> None:
     for seed in range(5):
-        step = _steps(1000 * seed + 7, 3)
+        step = _steps(1000 * seed + 7, 3, 4)
         _hypothesis(own.beam_search(step, 81, 0, 4), _brute_force(step, 3, 0, 4), "a beam that keeps everything")
 
 
