@@ -24,8 +24,12 @@ from allyouneed.cli import app
 from allyouneed.data.batches.pairs import SentencePairs
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
+from allyouneed.models.base import Writer
+from allyouneed.models.gpt import GPT
 from allyouneed.models.transformer import Transformer, TransformerConfig
+from allyouneed.models.word2vec import Word2Vec
 from allyouneed.nn.attention import Attention, attend
+from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.run import train
@@ -248,6 +252,36 @@ def test_each_decoder_layer_makes_its_own_keys_of_the_encoders_output() -> None:
     for layer, block in enumerate(model.body.decoder.blocks):
         torch.testing.assert_close(k[:, layer], block.cross.keys_values(output)[0])
     assert not torch.allclose(k[:, 0], k[:, 1])
+
+
+def test_word2vec_has_no_probability_of_a_sentence() -> None:
+    assert issubclass(GPT, Writer)
+    assert not issubclass(Word2Vec, Writer)
+    assert Word2Vec.tasks == ("wordvectors",)
+
+
+def test_without_the_mask_a_position_sees_the_word_that_it_predicts() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 5, 16, requires_grad=True)
+    for mask, sees in ((Mask(causal=True), False), (Mask(), True)):
+        (gradient,) = torch.autograd.grad(Attention(16, 2)(x, mask)[0, 2].sum(), x)
+        assert bool(gradient[0, 3].abs().sum() > 0) == sees  # the input after position 2 is what it has to predict
+
+
+def test_more_heads_need_no_more_parameters() -> None:
+    counts = {sum(p.numel() for p in Attention(64, heads).parameters()) for heads in (1, 2, 8, 64)}
+    assert counts == {4 * 64**2 + 4 * 64}
+
+
+def test_the_weights_of_twice_as_many_tokens_are_four_times_as_many() -> None:
+    sizes = [attend(*torch.randn(3, 1, 2, n, 4), weights=True)[1].numel() for n in (10, 20)]
+    assert sizes == [2 * 100, 2 * 400]
+
+
+def test_every_slide_can_be_seen() -> None:
+    rows = re.findall(r"^\|.*\|$", (TOP / "docs/lectures.md").read_text(encoding="utf-8"), re.M)
+    assert len(rows) > 100
+    assert not [row for row in rows if row.endswith("| — |")]
 
 
 @pytest.mark.slow
