@@ -184,7 +184,7 @@ def test_what_is_missing_and_what_does_not_exist(tmp_path):
     missing = ayn("exercise", "mask", str(tmp_path / "own.py"))
     assert missing.code == 1
     assert missing.out.count("not yet") == len(CHECKS["mask"])
-    assert "has no attribute 'causal'" in missing.out
+    assert "own.py has no function causal" in missing.out
     wrong = ayn("exercise", "atention")
     assert wrong.code == 2
     assert "did you mean 'attention'?" in wrong.err

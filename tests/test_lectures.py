@@ -183,7 +183,7 @@ def test_patches_of_one_row_or_column_are_alike_if_positions_say_so():
 
 
 def test_the_images_of_patch_positions_tell_the_quarter_only_by_where_the_circle_is(tmp_path):
-    patch_positions.write_images(tmp_path / "a.npz")
+    patches.write_images(tmp_path / "a.npz", patch_positions.SEED, patch_positions.draw_image)
     with np.load(tmp_path / "a.npz") as file:
         images, labels = file["x_train"].astype(float), file["y_train"]
     red = (255 - images[..., 1]) * (images[..., 0] > images[..., 2])  # the square is blue

@@ -51,6 +51,8 @@ def _wrong(test: Callable[[Any], None], own: Any, file: Path) -> str:
     except WrongError as error:
         return str(error)
     except Exception as error:
+        if isinstance(error, AttributeError) and error.obj is own:
+            return f"{file.name} has no function {error.name}"
         return _said(error, file)
     return ""
 

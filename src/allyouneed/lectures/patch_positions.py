@@ -8,7 +8,6 @@ patches row by row, those in two dimensions count rows and columns, and learned 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,25 +15,17 @@ import numpy as np
 from allyouneed.data.builtin.shapes import SIDE, SIZES, Shape, centres, draw
 from allyouneed.figures.curves import Panel, plot_curves, read_metrics
 from allyouneed.lectures.base import Lecture
+from allyouneed.lectures.patches import write_images
 
 KINDS = {"none": "none", "1-D": "sinusoidal", "learned": "learned", "2-D": "sinusoidal_2d"}
 SEEDS = (1, 2, 3)
 SETTINGS = ("task.shift=0", "train.steps=600", "train.eval_every=100")
-COUNTS = {"train": 6000, "valid": 500, "test": 1000}
+SEED = 31  # of the images
 PATCH = 4  # pixels, as in the recipe; a patch of the circle is as likely in every quarter
 
 
-def write_images(path: Path) -> None:
-    """A red circle and a blue square in each; the label is the quarter in which the circle is."""
-    arrays: dict[str, np.ndarray] = {}
-    for number, (split, count) in enumerate(COUNTS.items()):
-        rng = np.random.default_rng((2021, 31, number))
-        images, quarters = zip(*(_image(rng) for _ in range(count)))
-        arrays |= {f"x_{split}": np.stack(images), f"y_{split}": np.array(quarters)}
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
-
-
-def _image(rng: np.random.Generator) -> tuple[np.ndarray, str]:
+def draw_image(rng: np.random.Generator) -> tuple[np.ndarray, str]:
+    """A red circle and a blue square; the label is the quarter in which the circle is."""
     sizes = ["small", str(rng.choice(list(SIZES)))]
     while True:
         middles = centres(rng, [SIZES[size] for size in sizes])
@@ -49,8 +40,7 @@ def _image(rng: np.random.Generator) -> tuple[np.ndarray, str]:
 def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     """Train the recipe recognize/vit with each; ten minutes on two CPU cores."""
     curves, rows, numbers, data = [], [], {}, lecture.out / "quarters.npz"
-    lecture.out.mkdir(parents=True, exist_ok=True)
-    write_images(data)
+    write_images(data, SEED, draw_image)
     for name, kind in KINDS.items():
         runs = []
         for seed in SEEDS:

@@ -7,6 +7,7 @@ an image has many pixels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ SETTINGS = (
 
 def show(lecture: Lecture) -> dict[str, Any]:
     """A small ViT learns in which row or column a circle is, or a given run is looked into."""
-    data = None if lecture.run else write_images(lecture.out / "rows-and-columns.npz")
+    data = None if lecture.run else write_images(lecture.out / "rows-and-columns.npz", 29, _image)
     run = lecture.trained("recognize/vit", *SETTINGS, data=data, name="rows-and-columns")
     patches, config = run.model.body.patches, run.recipe.model
     if patches.positions is None:
@@ -57,19 +58,20 @@ def show(lecture: Lecture) -> dict[str, Any]:
     return {"cosines": alike.tolist(), **near}
 
 
-def write_images(path: Path) -> Path:
-    """One circle in each image; the label is the row of a red one, or the column of a blue one."""
+def write_images(path: Path, seed: int, image: Callable[[np.random.Generator], tuple[np.ndarray, str]]) -> Path:
+    """An array file of images with their labels, drawn by `image`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, np.ndarray] = {}
     for number, (split, count) in enumerate(COUNTS.items()):
-        rng = np.random.default_rng((2021, 29, number))
-        images, labels = zip(*(_image(rng) for _ in range(count)))
+        rng = np.random.default_rng((2021, seed, number))
+        images, labels = zip(*(image(rng) for _ in range(count)))
         arrays |= {f"x_{split}": np.stack(images), f"y_{split}": np.array(labels)}
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
     return path
 
 
 def _image(rng: np.random.Generator) -> tuple[np.ndarray, str]:
+    """One circle; the label is the row of a red one, or the column of a blue one."""
     x, y = rng.uniform(SIZES["small"] + 1, SIDE - SIZES["small"] - 1, 2)
     name, colour, at = (("row", "red", y), ("column", "blue", x))[rng.integers(2)]
     return draw([Shape("circle", colour, "small", x, y)]), f"{name} {int(at * BANDS / SIDE) + 1}"
