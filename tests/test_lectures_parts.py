@@ -19,13 +19,14 @@ def quiet(out: Path, **options: Any) -> Lecture:
     return Lecture(out, lambda text: None, **options)
 
 
-def test_the_text_follows_its_rules():
-    lines, more = parts.texts(300, 1), parts.texts(300, 2)
+@pytest.mark.parametrize("rules", [parts.NEAR, parts.FAR])
+def test_the_text_follows_its_rules(rules):
+    lines, more = rules.lines(300, 1), rules.lines(300, 2)
     assert not torch.equal(lines, more)
     seen: dict[tuple[int, ...], list[int]] = {}
     for line in [*lines.tolist(), *more.tolist()]:  # one table for all texts
-        for at in range(max(parts.LAGS), parts.LENGTH):
-            seen.setdefault(tuple(line[at - lag] for lag in parts.LAGS), []).append(line[at])
+        for at in range(max(rules.lags), rules.length):
+            seen.setdefault(tuple(line[at - lag] for lag in rules.lags), []).append(line[at])
     usual = [max(map(several.count, several)) for several in seen.values()]
     right = 1 - parts.RANDOM + parts.RANDOM / parts.LETTERS
     assert sum(usual) / sum(map(len, seen.values())) == pytest.approx(right, abs=0.02)
@@ -43,7 +44,7 @@ def test_the_other_models_have_as_many_parameters():
 
 def test_the_mlp_sees_its_window_and_no_future():
     torch.manual_seed(0)
-    model, ids = parts.others("MLP over 8 letters", 1), parts.texts(1, 1)
+    model, ids = parts.others("MLP over 8 letters", 1), parts.FAR.lines(1, 1)
 
     def losses(ids: torch.Tensor) -> list[float]:
         targets = torch.full_like(ids, -100)
@@ -57,15 +58,15 @@ def test_the_mlp_sees_its_window_and_no_future():
     other = ids.clone()
     other[0, 5] = (other[0, 5] + 1) % parts.LETTERS
     changed = [a != b for a, b in zip(losses(ids), losses(other))]
-    assert changed == [5 <= at < 5 + parts.WINDOW for at in range(parts.LENGTH)]
+    assert changed == [5 <= at < 5 + parts.WINDOW for at in range(parts.FAR.length)]
 
 
 def test_attention_is_even_before_training_and_chooses_afterwards(monkeypatch):
     monkeypatch.setattr(parts, "STEPS", 60)
     model = parts.gpt(1)
     before = parts.attention(model)
-    after = parts.attention(parts.learn(model, 1, "cpu").model)
-    even = sum(1 / n for n in range(2, parts.LENGTH + 1)) / (parts.LENGTH - 1)
+    after = parts.attention(parts.learn(model, parts.NEAR, 1, "cpu").model)
+    even = sum(1 / n for n in range(2, parts.NEAR.length + 1)) / (parts.NEAR.length - 1)
     assert before[0] == pytest.approx(even, abs=0.02)
     assert before[1] > 0.98
     assert after[1] < before[1] - 0.05
@@ -80,11 +81,13 @@ def test_a_part_that_is_missing_is_missed(tmp_path):
         assert (tmp_path / f"{name}.svg").is_file()
     losses = numbers["parts"]
     assert set(losses) == set(parts.PARTS)
-    assert numbers["best"] < min(losses["the whole model"])
-    for name in ("no norm", "no residual", "cosine as score"):
+    assert numbers["best"]["parts"] < min(losses["the whole model"])
+    for name in ("no norm", "no residual", "no feed-forward", "1 head", "cosine as score"):
         assert min(losses[name]) > max(losses["the whole model"]), name
-    assert sum(losses["1 head"]) > sum(losses["the whole model"])
-    assert max(numbers["others"]["MLP over 8 letters"]) < min(losses["the whole model"])  # here it could do the same
+    kinds = numbers["kinds"]
+    for name in ("MLP over 8 letters", "CNN"):  # they cannot see 12 letters back
+        assert min(kinds[name]) > 1.3 > max(kinds["GPT"]), name
+    assert sum(kinds["a larger GPT"]) < sum(kinds["GPT"])
     (_, before), (_, after) = (map(sum, zip(*numbers["attention"][when])) for when in ("before", "after"))
     assert after < before
 
