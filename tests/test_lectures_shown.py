@@ -55,13 +55,16 @@ def test_the_style_of_a_topic_stays_inside_it(tmp_path, offline):  # noqa: F811
     assert (offline.outside, offline.errors) == ([], [])
 
 
-def test_each_training_prints_one_line(tmp_path, capsys):
+def test_the_trainings_of_a_topic_print_one_line(tmp_path, capsys):
     made = Lecture(tmp_path, lambda text: None, quiet=True)
-    made.trained("wordvectors/skipgram", "train.epochs=1")
-    folder = tmp_path / "models" / "wordvectors-skipgram"
-    assert capsys.readouterr().out == f"training wordvectors/skipgram in {folder}, where the model is kept\n"
-    made.trained("wordvectors/skipgram", "train.epochs=1")
-    assert capsys.readouterr().out == ""
+    for line in (f"training, into {tmp_path / 'models'}: one, two\n", ""):  # then both are there
+        with made.topic("words", ()):
+            for name in ("one", "two"):
+                made.trained("wordvectors/skipgram", "train.epochs=1", name=name)
+        assert capsys.readouterr().out == line
+    Lecture(tmp_path, lambda text: None).trained("wordvectors/skipgram", "train.epochs=1", name="three")
+    assert "training, into" not in (loud := capsys.readouterr().out)
+    assert "step " in loud
 
 
 def test_a_run_is_given_as_it_is_or_by_its_folder(tmp_path, pairs):

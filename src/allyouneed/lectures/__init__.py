@@ -156,7 +156,7 @@ def lecture(
     topics that take one. A notebook draws what it returns: texts, tables and figures; `numbers` are behind them.
 
     Models that it trains are kept in the folder `out` and shared. `say` gets everything as soon as it is there, also
-    how a training goes; without it each training prints one line.
+    how a training goes; without it all trainings print one line.
 
     >>> lecture("alignment", "Je suis étudiant.").numbers["sentences"][0]["weights"]
     """

@@ -16,7 +16,7 @@ from allyouneed.run import Run, load
 from allyouneed.runtime import pick_device
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.wholefile import write_json
-from allyouneed.terminal import say
+from allyouneed.terminal import say, write
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
 from allyouneed.version import __version__
@@ -27,7 +27,7 @@ SUFFIXES = ("png", "svg")
 @dataclass
 class Lecture:
     """The folder and the options of topics. `run` is a trained run to use instead of training one, `text` what the
-    reader asks about, `quiet` whether a training prints only one line. `shown` is what the topic has told, its tables
+    reader asks about, `quiet` whether trainings print one line in all. `shown` is what the topic has told, its tables
     and its figures, in their order."""
 
     out: Path
@@ -41,6 +41,8 @@ class Lecture:
     runs: tuple[str, ...] = ()
     shown: list[Block] = field(default_factory=list)
 
+    _trains = False  # a line of names has begun
+
     def __post_init__(self) -> None:
         self.mirror = os.path.abspath(self.mirror) if self.mirror else ""
         self.device = pick_device(self.device)
@@ -48,8 +50,12 @@ class Lecture:
     @contextmanager
     def topic(self, name: str, runs: tuple[str, ...]) -> Iterator[None]:
         """What is told belongs to the topic `name`, which can look into `runs`."""
-        self.name, self.runs, self.shown = name, runs, []
-        yield
+        self.name, self.runs, self.shown, self._trains = name, runs, [], False
+        try:
+            yield
+        finally:
+            if self._trains:
+                write("")
 
     def path(self, suffix: str, part: str = "") -> Path:
         """A file of the topic, or of a part of it."""
@@ -97,7 +103,8 @@ class Lecture:
             self.say(f"using the model that was trained before: {folder}")
         else:
             if self.quiet:
-                say(f"training {recipe} in {folder}, where the model is kept")
+                write(f", {folder.name}" if self._trains else f"training, into {folder.parent}: {folder.name}", end="")
+                self._trains = True
             fit(chosen, folder, resume=begun, overwrite=not begun, quiet=self.quiet, say=self.say)
         return load(folder, self.device, precision="fp32")
 
