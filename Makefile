@@ -29,8 +29,8 @@ test-all: .venv/developing
 	$(BIN)/python -m pytest $(PARALLEL) --dist worksteal -m 'slow or not slow'
 
 lint: .venv/developing
-	$(BIN)/ruff check src tests bench docs
-	$(BIN)/ruff format --check src tests bench docs
+	$(BIN)/ruff check src tests bench docs notebooks
+	$(BIN)/ruff format --check src tests bench docs notebooks
 	$(BIN)/mypy
 
 site: .venv/developing

@@ -21,6 +21,7 @@ SHOWN = (
     "bench/*.md",
     "bench/results/*.md",
     "docs/site.css",
+    "notebooks/*.ipynb",
 )
 # In the order of the architecture; "": the files that are in no room.
 ROOMS = ("", "nn", "models", "decode", "text", "data", "metrics", "predict", "tasks", "training", "word2vec")

@@ -57,7 +57,7 @@ BELOW = {
         "serve",
     },
     "__main__": {"cli"},
-    "__init__": {"errors", "version", "nn", "models", "run"},
+    "__init__": {"errors", "version", "nn", "models", "run", "lectures"},
 }
 
 
@@ -135,7 +135,7 @@ BUDGETS = {
     "training": 3290,
     "look": 1500,
     "serve": 150,
-    "lectures": 3100,
+    "lectures": 3130,
     "exercises": 450,
     "cli": 1370,
     "": 1560,  # "": the files that are in no room

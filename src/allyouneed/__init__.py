@@ -16,6 +16,7 @@ from allyouneed.version import __version__
 
 if TYPE_CHECKING:
     from allyouneed.errors import UserError as UserError
+    from allyouneed.lectures import lecture as lecture
     from allyouneed.models.gpt import GPT as GPT
     from allyouneed.models.transformer import Transformer as Transformer
     from allyouneed.nn import attention as attention
@@ -34,6 +35,7 @@ _PUBLIC = {
     "Trace": "allyouneed.nn.trace:Trace",
     "Transformer": "allyouneed.models.transformer:Transformer",
     "UserError": "allyouneed.errors:UserError",
+    "lecture": "allyouneed.lectures:lecture",
     "load": "allyouneed.run:load",
     "train": "allyouneed.run:train",
 }

@@ -16,6 +16,7 @@ IN_PYTHON = {
     "--init": "init",
     "--mirror DIR": "data.mirror=DIR",
     "--data": "data",
+    "--run": "run",
     "--as": "`ayn import --as`",
     "--to": "to",
 }

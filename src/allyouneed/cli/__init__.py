@@ -262,17 +262,16 @@ def lecture_command(
     if not name:
         print_columns(lectures())
         return
-    from allyouneed.lectures import ALL, check, show
+    from allyouneed.lectures import ALL, check, lecture
 
     check(name, run, text)  # an unknown name is found before torch is imported
     from allyouneed.lectures.base import Lecture
     from allyouneed.lectures.booklet import show_all
-    from allyouneed.runtime import pick_device
     from allyouneed.training.interrupt import Interrupted
 
-    lecture = Lecture(out, say, run, os.path.abspath(mirror) if mirror else "", pick_device(device), text)
+    given: dict[str, Any] = {"run": run, "out": out, "mirror": mirror or "", "device": device, "say": say}
     try:
-        written = show_all(lecture) if name == ALL else show(name, lecture)
+        written = show_all(Lecture(**given)) if name == ALL else lecture(name, text, **given).where
     except (Interrupted, KeyboardInterrupt):
         write("\nstopped; the same command goes on", err=True)
         raise typer.Exit(130) from None

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError, nearest, option_name
+from allyouneed.lectures.shown import Shown
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
     from allyouneed.lectures.base import Lecture
+    from allyouneed.run import Run
 
 MIDTERM, CHAPTER, COMP, BASICS, ECE = "Midterm Review", "Chapter 08", "COMP7607", "Deep Learning Basics", "ECE 1786"
 
@@ -112,7 +118,7 @@ ALL = "all"
 def check(name: str, run: str = "", text: str = "") -> None:
     """Raise a UserError if there is no topic of this name, or if it takes no run or no text."""
     if name == ALL and (run or text):
-        raise UserError("'all' shows every topic in models of its own: leave out --run and the text")
+        raise UserError(f"'all' shows every topic in models of its own: leave out {option_name('--run')} and the text")
     if name == ALL:
         return
     if name not in TOPICS:
@@ -120,18 +126,46 @@ def check(name: str, run: str = "", text: str = "") -> None:
     topic = TOPICS[name]
     if run and not topic.runs:
         others = ", ".join(name for name, other in TOPICS.items() if other.runs)
-        raise UserError(f"'{name}' makes its own models; --run is for {others}")
+        raise UserError(f"'{name}' makes its own models; {option_name('--run')} is for {others}")
     if text and not topic.asks:
         others = ", ".join(name for name, other in TOPICS.items() if other.asks)
         raise UserError(f"'{name}' takes no text of your own; these do: {others}")
 
 
-def show(name: str, lecture: Lecture) -> str:
-    """Show a topic: what it tells, its tables and its figures are printed and kept. Returns where they are."""
+def show(name: str, lecture: Lecture) -> Shown:
+    """Show a topic: what it tells, its tables and its figures are said and kept."""
     check(name, lecture.run, lecture.text)
     topic, begin = TOPICS[name], monotonic()
     with lecture.topic(name, topic.runs):
         numbers = import_module(f"allyouneed.lectures.{name.replace('-', '_')}").show(lecture)
-        lecture.write(numbers, about=topic.about, slides=topic.slides, seconds=round(monotonic() - begin, 1))
-    figures = [block["figure"] for block in lecture.shown if "figure" in block]
-    return f"in {lecture.out}: {', '.join([*figures, lecture.path('json').name])}"
+        seconds = round(monotonic() - begin, 1)
+        return Shown(lecture.out, lecture.write(numbers, about=topic.about, slides=topic.slides, seconds=seconds))
+
+
+def lecture(
+    topic: str,
+    text: str = "",
+    *,
+    run: Run | str | os.PathLike[str] = "",
+    out: str | os.PathLike[str] = "runs/lectures",
+    mirror: str | os.PathLike[str] = "",
+    device: str = "auto",
+    say: Callable[[str], None] | None = None,
+) -> Shown:
+    """A topic of the lectures (`ayn lecture` lists them), about a `text` of your own or in a `run` of your own, for
+    topics that take one. A notebook draws what it returns: texts, tables and figures; `numbers` are behind them.
+
+    Models that it trains are kept in the folder `out` and shared. `say` gets everything as soon as it is there, also
+    how a training goes; without it all trainings print one line.
+
+    >>> lecture("alignment", "Je suis étudiant.").numbers["sentences"][0]["weights"]
+    """
+    if topic == ALL:
+        raise UserError("a booklet of all topics is made by the command: ayn lecture all")
+    check(topic, str(run), text)  # an unknown name is found before torch is imported
+    from allyouneed.lectures.base import Lecture
+    from allyouneed.run import Run
+
+    used = str(run.folder.path if isinstance(run, Run) else run)
+    quiet = say is None
+    return show(topic, Lecture(Path(out), say or (lambda text: None), used, str(mirror), device, text, quiet))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,24 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.errors import UserError
-from allyouneed.format import columns
+from allyouneed.lectures.shown import Block, as_text
 from allyouneed.recipe import Recipe
 from allyouneed.run import Run, load
+from allyouneed.runtime import pick_device
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.wholefile import write_json
-from allyouneed.terminal import say
+from allyouneed.terminal import say, write
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
 from allyouneed.version import __version__
 
-LETTERS = 100  # in a line that is printed
 SUFFIXES = ("png", "svg")
 
 
 @dataclass
 class Lecture:
     """The folder and the options of topics. `run` is a trained run to use instead of training one, `text` what the
-    reader asks about. `shown` is what the topic has told, its tables and its figures, in their order."""
+    reader asks about, `quiet` whether trainings print one line in all. `shown` is what the topic has told, its tables
+    and its figures, in their order."""
 
     out: Path
     say: Callable[[str], None] = say
@@ -35,15 +36,26 @@ class Lecture:
     mirror: str = ""
     device: str = "cpu"
     text: str = ""
+    quiet: bool = False
     name: str = ""
     runs: tuple[str, ...] = ()
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    shown: list[Block] = field(default_factory=list)
+
+    _trains = False  # a line of names has begun
+
+    def __post_init__(self) -> None:
+        self.mirror = os.path.abspath(self.mirror) if self.mirror else ""
+        self.device = pick_device(self.device)
 
     @contextmanager
     def topic(self, name: str, runs: tuple[str, ...]) -> Iterator[None]:
         """What is told belongs to the topic `name`, which can look into `runs`."""
-        self.name, self.runs, self.shown = name, runs, []
-        yield
+        self.name, self.runs, self.shown, self._trains = name, runs, [], False
+        try:
+            yield
+        finally:
+            if self._trains:
+                write("")
 
     def path(self, suffix: str, part: str = "") -> Path:
         """A file of the topic, or of a part of it."""
@@ -51,15 +63,15 @@ class Lecture:
 
     def tell(self, text: str) -> None:
         """Print a paragraph."""
-        text = " ".join(text.split())
-        self.shown.append({"text": text})
-        self.say(textwrap.fill(text, LETTERS) + "\n")
+        self._show({"text": " ".join(text.split())})
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a small table."""
-        cells = [[str(cell) for cell in row] for row in rows]
-        self.shown.append({"head": list(head), "rows": cells})
-        self.say("\n".join(columns([tuple(head), *map(tuple, cells)])) + "\n")
+        self._show({"head": list(head), "rows": [[str(cell) for cell in row] for row in rows]})
+
+    def _show(self, block: Block) -> None:
+        self.shown.append(block)
+        self.say(as_text(block))
 
     def draw(self, plot: Callable[[Path], None], title: str, part: str = "") -> None:
         """Draw a figure as PNG and SVG; `title` says what it shows to those who cannot see it."""
@@ -67,12 +79,13 @@ class Lecture:
             plot(self.path(suffix, part))
         self.shown.append({"figure": self.path("png", part).name, "title": title})
 
-    def write(self, numbers: dict[str, Any], **about: Any) -> None:
+    def write(self, numbers: dict[str, Any], **about: Any) -> dict[str, Any]:
         """Keep what was shown, and the numbers of its figures, so that they can be drawn again."""
         given = {"run": self.run, "text": self.text, "device": self.device, "version": __version__}
         self.out.mkdir(parents=True, exist_ok=True)
         record = {"topic": self.name, **about, "given": given, "shown": self.shown, "numbers": numbers}
         write_json(self.path("json"), record)
+        return record
 
     def trained(
         self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "", own: bool = False
@@ -89,7 +102,10 @@ class Lecture:
         if begun and (folder / "scores.json").is_file():
             self.say(f"using the model that was trained before: {folder}")
         else:
-            fit(chosen, folder, resume=begun, overwrite=not begun, say=self.say)
+            if self.quiet:
+                write(f", {folder.name}" if self._trains else f"training, into {folder.parent}: {folder.name}", end="")
+                self._trains = True
+            fit(chosen, folder, resume=begun, overwrite=not begun, quiet=self.quiet, say=self.say)
         return load(folder, self.device, precision="fp32")
 
     def _given(self) -> Run:

@@ -35,7 +35,7 @@ class Progress:
         quiet: bool = False,
         unit: str = "tok",
     ) -> None:
-        self.console = console or Console()
+        self.console = console or Console(force_jupyter=False)  # or each line is an output of its own in a notebook
         self.total = total_steps  # None as long as it is not known
         self.quiet, self.unit = quiet, unit
         plain = not self.console.is_terminal or self.console.is_dumb_terminal
