@@ -48,6 +48,12 @@ def trained(recipe: str, out: str, *settings: str) -> str:
     return " ".join(["test -f", f"{out}/scores.json ||", "ayn train", recipe, "--overwrite --out", out, *settings])
 
 
+def shown(topic: str, part: str = "") -> Figure:
+    """A figure of a topic of the lectures, unless the topic was shown before."""
+    file = f"lectures/{topic}{f'-{part}' * bool(part)}.png"
+    return Figure(file, (f"test -f {file} || ayn lecture {topic} --out lectures",))
+
+
 DEMO = "test -f demo/alignment.png || python -m allyouneed.demo demo"
 CODES = trained("compress/shapes", "codes")
 SHAPES = trained("draw/shapes", "shapes", "task.image_tokenizer=codes")
@@ -59,13 +65,32 @@ def looked(run: str, text: str, state: str, more: str = "") -> str:
     return f"{page} && python -m bench.screenshot look.html look.png {state} {more}"
 
 
+# By topic, the part of each figure in its name; "": the figure has the name of the topic.
+LECTURES = {
+    "by-hand": [""],
+    "decoding": ["steps", "beam", "drawn", "forcing-bleu"],
+    "bert": ["masks", "candidates", "inputs", "outputs"],
+    "positions": ["tables", "near", "rotation", "beyond"],
+    "video": ["clips", ""],
+    "parts": ["", "training", "models"],
+    "patches": [""],
+    "patch-positions": [""],
+    "structure": ["base", "parts", "heads", "unrolled"],
+    "sequences": ["kinds", ""],
+    "wordmap": [""],
+    "alignment": ["", "1"],
+    "lengths": [""],
+    "gradients": [""],
+    "paths": [""],
+    "banks": ["elmo", "gpt", "bert"],
+    "assignment": ["prefixes", "accuracy"],
+}
 BROWSER = "playwright and Chromium"
 GPT, ENGLISH = trained("lm/gpt", "gpt"), '"Are our sisters English?"'
 FIGURES = {
     "alignment": Figure("demo/alignment.png", (DEMO,)),
     "loss": Figure("demo/loss.png", (DEMO,)),
     "positions": Figure("positions.png", (f"python -c {shlex.quote(POSITIONS)}",)),
-    "patch-positions": Figure("lectures/patch-positions.png", ("ayn lecture patch-positions --out lectures",)),
     "vit-heads": Figure(
         "heads.png",
         (
@@ -123,6 +148,8 @@ FIGURES = {
         "a GPU, and the data set emoji, which has no public address",
     ),
 }
+FIGURES |= {f"lecture-{topic}{f'-{part}' * bool(part)}": shown(topic, part)
+            for topic, parts in LECTURES.items() for part in parts}  # fmt: skip
 
 
 def make(name: str) -> Path:

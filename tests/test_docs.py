@@ -24,6 +24,7 @@ from allyouneed.cli import app
 from allyouneed.data.batches.pairs import SentencePairs
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
+from allyouneed.lectures import TOPICS
 from allyouneed.models.base import Writer
 from allyouneed.models.gpt import GPT
 from allyouneed.models.transformer import Transformer, TransformerConfig
@@ -99,6 +100,7 @@ def test_every_link_and_figure_exists(path: Path) -> None:
 
 def test_every_figure_has_commands_that_make_it(tmp_path, monkeypatch):
     assert {path.stem for path in (TOP / "docs" / "images").glob("*")} == set(figures.FIGURES)
+    assert set(figures.LECTURES) == set(TOPICS)
     made_by = "\n".join(command for figure in figures.FIGURES.values() for command in figure.commands)
     assert len(commands(f"```\n{made_by}\n```\n")) > 10
     check_commands(f"```\n{made_by}\n```\n")

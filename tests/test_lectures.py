@@ -17,7 +17,7 @@ from allyouneed.lectures.base import Lecture
 from allyouneed.metrics import translation_scores
 from allyouneed.models.vit import positions_2d
 from allyouneed.run import load, train
-from commands import ayn, trained
+from commands import ayn, mistake, trained
 
 PNG = b"\x89PNG"
 
@@ -155,6 +155,7 @@ def test_the_command_lists_the_lectures_and_helps_with_their_names(tmp_path, pai
     text = ayn("lecture", "gradients", "The dog", "--out", tmp_path)
     assert text.code == 2
     assert "'gradients' takes no text of your own; these do: by-hand, " in text.err
+    assert "the text is empty" in mistake("lecture", "decoding", "", "--out", tmp_path)
     for name in ("gradients", "paths", "lengths"):
         own = ayn("lecture", name, "--out", tmp_path, "--run", trained("lm", story))
         assert own.code == 2

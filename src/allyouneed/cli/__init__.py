@@ -245,7 +245,7 @@ def info_command(
 @app.command("lecture", short_help="Show a topic of the lectures, with its figures.")
 def lecture_command(
     name: Annotated[str, argument("TOPIC", "Which one, or all; without a name they are listed.")] = "",
-    text: Annotated[str, argument("TEXT", "A sentence of your own, for topics that take one.")] = "",
+    text: Annotated[str | None, argument("TEXT", "A sentence of your own, for topics that take one.")] = None,
     out: Annotated[Path, option("DIR", "Folder of the results.")] = Path("runs/lectures"),
     run: Annotated[str, option("RUN", "Look into this run instead of training one.", "--run")] = "",
     mirror: common.Mirror = None,

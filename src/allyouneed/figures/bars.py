@@ -58,7 +58,7 @@ def spread_bars(
             for x, mean, values in zip(xs, means, several):
                 axes.plot([x] * len(values), values, "o", color=style.INK, markersize=4)
                 label: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 10}
-                axes.annotate(f"{mean:.1f}", (x, max(mean, *values)), (0, 5), textcoords="offset points", **label)
+                axes.annotate(f"{mean:.3g}", (x, max(mean, *values)), (0, 5), textcoords="offset points", **label)
         if guess is not None:
             axes.axhline(guess, color=style.GREY, linestyle="--", linewidth=1.2, label="always the same class")
         axes.set_xticks(range(len(groups)), list(groups))

@@ -59,19 +59,19 @@ TOPICS = {
     ),
     "video": Topic(
         "clips whose frames are the tokens of a Transformer, with and without their order",
-        f"{MIDTERM} 8", 1,
+        f"{MIDTERM} 8", 0.3,
     ),
     "parts": Topic(
         "what norm, residual, feed-forward, heads and dropout are worth; an MLP, a CNN, an RNN and a GPT on one text",
-        f"{MIDTERM} 9, 11-12, 14; {COMP} layer normalization, multi-head; {ECE} skip connections, MLP or CNN", 4,
+        f"{MIDTERM} 9, 11-12, 14; {COMP} layer normalization, multi-head; {ECE} skip connections, MLP or CNN", 3,
     ),
     "patches": Topic(
         "which positions of a ViT are alike, what its filters look for, and what patches save",
-        f"{MIDTERM} 29-31; {CHAPTER} §10", 2, ("recognize/vit",),
+        f"{MIDTERM} 29-31; {CHAPTER} §10", 1, ("recognize/vit",),
     ),
     "patch-positions": Topic(
         "how well a ViT learns with no positions, 1-D, learned and 2-D ones, three seeds each",
-        f"{MIDTERM} 31", 10,
+        f"{MIDTERM} 31", 3,
     ),
     "structure": Topic(
         "pictures of structure: the parts of a model with their shapes, heads, one block, a recurrent edge",
@@ -109,14 +109,14 @@ TOPICS = {
     ),
     "assignment": Topic(
         "a language model prefix by prefix, and its body under a classifier that has few labels",
-        f"{ECE} assignment 3", 1.5, ("lm/gpt", "pretrain/bert"), "a sentence whose next words are predicted",
+        f"{ECE} assignment 3", 2, ("lm/gpt", "pretrain/bert"), "a sentence whose next words are predicted",
     ),
 }  # fmt: skip
 ALL = "all"
 
 
-def check(name: str, run: str = "", text: str = "") -> None:
-    """Raise a UserError if there is no topic of this name, or if it takes no run or no text."""
+def check(name: str, run: str = "", text: str | None = None) -> None:
+    """Raise a UserError if there is no topic of this name, or if it takes no run or no text; a text is not blank."""
     if name == ALL and (run or text):
         raise UserError(f"'all' shows every topic in models of its own: leave out {option_name('--run')} and the text")
     if name == ALL:
@@ -127,6 +127,8 @@ def check(name: str, run: str = "", text: str = "") -> None:
     if run and not topic.runs:
         others = ", ".join(name for name, other in TOPICS.items() if other.runs)
         raise UserError(f"'{name}' makes its own models; {option_name('--run')} is for {others}")
+    if text is not None and not text.strip():
+        raise UserError("the text is empty: give a sentence, or leave it out")
     if text and not topic.asks:
         others = ", ".join(name for name, other in TOPICS.items() if other.asks)
         raise UserError(f"'{name}' takes no text of your own; these do: {others}")
@@ -134,7 +136,7 @@ def check(name: str, run: str = "", text: str = "") -> None:
 
 def show(name: str, lecture: Lecture) -> Shown:
     """Show a topic: what it tells, its tables and its figures are said and kept."""
-    check(name, lecture.run, lecture.text)
+    check(name, lecture.run, lecture.text or None)
     topic, begin = TOPICS[name], monotonic()
     with lecture.topic(name, topic.runs):
         numbers = import_module(f"allyouneed.lectures.{name.replace('-', '_')}").show(lecture)
@@ -144,7 +146,7 @@ def show(name: str, lecture: Lecture) -> Shown:
 
 def lecture(
     topic: str,
-    text: str = "",
+    text: str | None = None,
     *,
     run: Run | str | os.PathLike[str] = "",
     out: str | os.PathLike[str] = "runs/lectures",
@@ -168,4 +170,4 @@ def lecture(
 
     used = str(run.folder.path if isinstance(run, Run) else run)
     quiet = say is None
-    return show(topic, Lecture(Path(out), say or (lambda text: None), used, str(mirror), device, text, quiet))
+    return show(topic, Lecture(Path(out), say or (lambda text: None), used, str(mirror), device, text or "", quiet))

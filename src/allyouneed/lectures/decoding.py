@@ -104,13 +104,14 @@ def draw(lecture: Lecture, run: Run, text: str) -> dict[str, list[list[Any]]]:
         first = run.answers([text], method="sample", temperature=temperature, top_k=0, top_p=1.0, n_best=DRAWS)[0]
         several = [first, *first.others]
         counts = Counter(answer.text for answer in several)
-        bars = []
+        bars = list[tuple[str, float, int]]()
         for result, count in counts.most_common(SHOWN):
             tokens = next(answer.whole for answer in several if answer.text == result)
             logp = (_predictor(run).steps(given, tokens) / temperature).log_softmax(-1)
             p = float(logp[range(len(tokens)), tokens].sum().exp())
-            rows.append([f"{temperature:g}", result, f"{count} of {DRAWS}", f"{100 * p:.2f} %"])
             bars.append((result, p, count))
+        bars.sort(key=lambda bar: -bar[1])
+        rows += [[f"{temperature:g}", name, f"{count} of {DRAWS}", f"{100 * p:.2f} %"] for name, p, count in bars]
         numbers[f"{temperature:g}"] = [list(bar) for bar in bars]
         rest = max(0.0, 1 - sum(p for _, p, _ in bars))
         panels.append((f"temperature {temperature:g}", [*((name, p) for name, p, _ in bars), ("all others", rest)]))

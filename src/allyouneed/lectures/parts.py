@@ -29,7 +29,7 @@ from allyouneed.nn.trace import Trace
 from allyouneed.training.optim import learning_rate, make_optimizer
 
 LETTERS, RANDOM = 5, 0.1
-TRAIN, VALID, ROWS, STEPS, RATE, SEEDS = 1000, 300, 32, 200, 2e-2, (1, 2, 3)
+TRAIN, VALID, ROWS, STEPS, RATE, SEEDS = 1000, 300, 32, 160, 2e-2, (1, 2, 3)
 WINDOW = 8  # letters that the MLP sees
 GPT_BASE: dict[str, Any] = {
     "vocab": LETTERS, "context": 32, "width": 32, "layers": 2, "heads": 4, "dropout": 0.1, "positions": "rotary",
