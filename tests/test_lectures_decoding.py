@@ -82,10 +82,10 @@ def test_bars_begin_at_zero_and_name_what_they_show(tmp_path):
     share_bars([("one", [("a dog", 0.7), ("rest", 0.3)])], tmp_path / "a.svg", "A title", "share", "rest")
     text = (tmp_path / "a.svg").read_text()
     assert all(f">{word}<" in text for word in ("A title", "one", "a dog", "70.0 %", "30.0 %", "share"))
-    groups = {"few": {"x": [50.0, 60.0], "y": [70.0, 80.0]}}
+    groups = {"few": {"x": [50.0, 60.0], "y": [0.25, 0.27]}}
     spread_bars(groups, {"x": "#0072b2", "y": "#e69f00"}, tmp_path / "b.svg", "Means", "points", guess=40.0)
     text = (tmp_path / "b.svg").read_text()
-    assert all(f">{word}<" in text for word in ("Means", "few", "55.0", "75.0", "points", "0", "x", "y"))
+    assert all(f">{word}<" in text for word in ("Means", "few", "55", "0.26", "points", "0", "x", "y"))
 
 
 @pytest.mark.parametrize(
