@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER, choose, gree
 from allyouneed.decode.stepper import State, Stepper, bucket
 from allyouneed.errors import UserError
 
+FEW, MOST = 64, 1024  # the smallest and the largest number of tokens that a choice looks at instead of all
 EAGER = 4  # steps before a recording: kernels have been chosen by then, and short answers need no graph
 
 
@@ -57,6 +58,15 @@ class Recorded:
         return graph
 
 
+class _Mode(NamedTuple):
+    """What the rows ask for, as far as it decides which kernels run."""
+
+    sampled: bool = False  # any of them
+    cut: bool = False  # from a part of the tokens
+    most: int = 0  # of so many at most, if all have a top_k
+    guided: bool = False
+
+
 class _Rows:
     """The rows of a state, and what their requests ask for, in tensors that stay where they are: so both parts of a
     tick, a step and the choice of tokens, can be recorded."""
@@ -70,9 +80,9 @@ class _Rows:
         self._parts = torch.zeros((3, rows), device=device)
         self.top_k, self.seed, self.made, self.free, self.beside, self.asked = self._whole
         self.temperature, self.top_p, self.guidance = self._parts
-        self.mode = (False, False, False)  # whether any row is sampled, whether from a part of the tokens, or guided
+        self.mode = _Mode()
         self._step = Recorded(self._stepped)
-        self._choices: dict[tuple[bool, bool, bool], Recorded] = {}
+        self._choices: dict[_Mode, Recorded] = {}
 
     def join(self, rows: Tensor, logits: Tensor) -> None:
         """The logits of rows that join."""
@@ -80,7 +90,7 @@ class _Rows:
             self.logits = logits.new_zeros(len(self.tokens), logits.shape[1])
         self.logits[rows] = logits
 
-    def settle(self, asked: Sequence[tuple[Request, int, int, int, int]]) -> None:
+    def ask(self, asked: Sequence[tuple[Request, int, int, int, int]]) -> None:
         """What is asked of each row: the request, which answer, its tokens so far, the row beside it whose input asks
         for nothing, and the row that asks."""
         requests = [request for request, *_ in asked]
@@ -88,8 +98,14 @@ class _Rows:
         parts = [(r.temperature, r.top_p, r.guidance) for r in requests]
         self._whole.copy_(_send(list(zip(*whole)), self.tokens.device), non_blocking=True)
         self._parts.copy_(_send(list(zip(*parts)), self.tokens.device, torch.float32), non_blocking=True)
-        cut = any(r.top_k > 0 or r.top_p < 1 for r in requests)
-        self.mode = any(r.temperature > 0 for r in requests), cut, any(r.free is not None for r in requests)
+        sampled, most = [r for r in requests if r.temperature > 0], max(r.top_k for r in requests)
+        few = 0 < most <= MOST and all(r.top_k for r in sampled)
+        self.mode = _Mode(
+            sampled=bool(sampled),
+            cut=any(r.top_k > 0 or r.top_p < 1 for r in sampled),
+            most=max(FEW, 1 << (most - 1).bit_length()) if few else 0,
+            guided=any(r.free is not None for r in requests),
+        )
 
     def step(self) -> None:
         """The last token of each row is read."""
@@ -113,18 +129,18 @@ class _Rows:
         return self._choices[self.mode](self.logits.data_ptr())
 
     def _chosen(self) -> Tensor:
-        logits, (sampled, cut, guided) = self.logits, self.mode
-        if guided:  # of the rows beside, nothing is read
+        logits, mode = self.logits, self.mode
+        if mode.guided:  # of the rows beside, nothing is read
             logits = logits.float()
             free = logits[self.beside]
             mixed = free + self.guidance.unsqueeze(1) * (logits - free)
             logits = torch.where((self.beside != self.asked).unsqueeze(1), mixed, logits)
-        if sampled:
+        if mode.sampled:
             u = uniform(self.seed, self.made)
-            tokens, logprobs = choose(logits, self.temperature, self.top_k, self.top_p, u, cut)
+            tokens, logprobs = choose(logits, self.temperature, self.top_k, self.top_p, u, mode.cut, mode.most)
         else:
             tokens, logprobs = greedy(logits)
-        self.tokens.copy_(tokens[self.asked] if guided else tokens)
+        self.tokens.copy_(tokens[self.asked] if mode.guided else tokens)
         self.made += 1
         return torch.stack([self.tokens.int(), logprobs.view(torch.int32)])
 
@@ -409,5 +425,5 @@ class Decoder:
         for row, indices in self._taken().items():
             for i in indices:
                 asked[i] = row.request, row.answer, row.made, indices[-1], indices[0]
-        self._rows.settle(asked)
+        self._rows.ask(asked)
         self._changed = False
