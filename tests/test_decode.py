@@ -95,6 +95,21 @@ def test_draws_follow_the_softmax() -> None:
         assert torch.allclose(logprobs, logits.log_softmax(-1)[tokens])  # of the model, whatever the temperature
 
 
+@pytest.mark.parametrize("spread", [0.3, 3.0])  # with many equals, and with few
+def test_a_choice_among_few_is_the_choice_among_all(spread: float) -> None:
+    chance = torch.Generator().manual_seed(5)
+    logits = (spread * torch.randn((400, 300), generator=chance)).bfloat16()
+    logits[0], logits[1, 7:] = 1.0, -INF
+    temperature, top_p = torch.rand(400, generator=chance) * 2, torch.rand(400, generator=chance)
+    temperature[:5], top_p[-200:] = 0, 1
+    top_k, u = torch.randint(1, 65, (400,), generator=chance), torch.rand(400, generator=chance)
+    top_k[:3] = 0  # of greedy rows
+    every = choose(logits, temperature, top_k, top_p, u)
+    for most in (64, 128, 1024):
+        few = choose(logits, temperature, top_k, top_p, u, most=most)
+        assert all(torch.equal(a, b) for a, b in zip(every, few))
+
+
 def reference(logits: np.ndarray, temperature: float, top_k: int, top_p: float, u: float) -> int:
     """The same in plain float64: sort, cut, renormalise, walk along the ids."""
     heat = (logits - logits.max()) / temperature

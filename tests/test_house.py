@@ -122,14 +122,14 @@ def test_every_room_is_in_the_plan():
 BUDGETS = {
     "nn": 1810,
     "models": 2120,
-    "decode": 510,
+    "decode": 530,
     "storage": 1050,
     "word2vec": 470,
     "text": 1450,
     "data": 8330,
     "metrics": 440,
     "figures": 1500,
-    "predict": 3750,
+    "predict": 3800,
     "tasks": 2510,
     "exchange": 3400,
     "training": 3290,
@@ -189,7 +189,7 @@ def test_the_model_files_can_be_read_aloud():
 
 def test_the_afternoon_stays_an_afternoon():
     files = [path for room in ("nn", "models", "decode") for path in (HOME / room).rglob("*.py")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4430
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4450
 
 
 def test_nothing_is_a_pickle():

@@ -32,27 +32,49 @@ def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def choose(
-    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, u: Tensor, cut: bool = True
+    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, u: Tensor, cut: bool = True, most: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Sample a token for each row of logits (B, V) with the row's own settings, all (B,).
 
     Temperature 0 is greedy. top_k leaves the k most likely tokens (0: all), then top_p the smallest set of them that
     has this share of their probability. The token is the first one, in the order of ids, at which the cumulative
     distribution of what is left exceeds u. The log-probability is the model's own, before temperature and cuts.
-    `cut=False` says that no row has a top_k or top_p, which saves sorting.
+    `cut=False` says that no row has a top_k or top_p, which saves sorting; `most` > 0 that every row that is sampled
+    has a top_k, and none a larger one, which saves sorting all but these tokens.
     """
     logits = logits.float()
     best = logits.amax(-1)
     scaled = (logits - best.unsqueeze(1)) / temperature.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(1)
     # Integers: their sums are exact in any order, so that every batch and every device draws the same.
-    weight = (scaled.softmax(-1) * 2**WHOLE).long()  # (B, V)
+    share, shown, ids = scaled.softmax(-1), logits, None
+    if most:
+        ids, real = _likeliest(logits, top_k.unsqueeze(1), min(most, logits.shape[1]))
+        share, shown = share.gather(1, ids) * real, logits.gather(1, ids).masked_fill(~real, NEVER)
+    weight = (share * 2**WHOLE).long()  # (B, V), or (B, most)
     if cut:
-        weight = _cut(logits, weight, top_k.unsqueeze(1), top_p.unsqueeze(1))
+        weight = _cut(shown, weight, top_k.unsqueeze(1), top_p.unsqueeze(1))
     passed = weight.cumsum(-1)
     # Rows that nobody reads may hold anything; the clamp keeps their ids inside the vocabulary.
-    sampled = (passed <= _part(u.unsqueeze(1), passed[:, -1:])).sum(-1).clamp(max=logits.shape[1] - 1)
+    sampled = (passed <= _part(u.unsqueeze(1), passed[:, -1:])).sum(-1).clamp(max=weight.shape[1] - 1)
+    sampled = sampled if ids is None else ids.gather(1, sampled.unsqueeze(1)).squeeze(1)
     tokens = torch.where(temperature > 0, sampled, logits.argmax(-1))
     return tokens, _logprobs(logits, best, tokens)
+
+
+def _likeliest(logits: Tensor, top_k: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The ids (B, most) of the top_k (B, 1) likeliest tokens, in their order, of equals the lower ones; and which of
+    these places are taken."""
+    last = logits.topk(most).values.gather(
+        1, (top_k - 1).clamp(0, most - 1)
+    )  # topk leaves open which of equals it takes
+    above, equal = logits > last, logits == last
+    spare = top_k - above.sum(1, keepdim=True)
+    stays = above | (equal & (equal.cumsum(1) <= spare))
+    place = stays.cumsum(1)
+    every = torch.arange(logits.shape[1], device=logits.device).expand_as(logits)
+    ids = torch.zeros((len(logits), most + 1), dtype=torch.long, device=logits.device)
+    ids.scatter_(1, torch.where(stays, place - 1, most).clamp(max=most), every)
+    return ids[:, :most], torch.arange(most, device=logits.device) < place[:, -1:]
 
 
 def _cut(logits: Tensor, weight: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,48 +16,139 @@ from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER, choose, gree
 from allyouneed.decode.stepper import State, Stepper, bucket
 from allyouneed.errors import UserError
 
+FEW, MOST = 64, 1024  # the smallest and the largest number of tokens that a choice looks at instead of all
 EAGER = 4  # steps before a recording: kernels have been chosen by then, and short answers need no graph
 
 
 class Recorded:
-    """stepper.step on CUDA. Starting a kernel takes the host longer than the kernel of a small model runs. So once the
-    tensors of the state have not moved for a few steps, a step is recorded as a CUDA graph, and replayed
-    from then on: the same kernels with the same tensors, so the same numbers."""
+    """Work on CUDA. Starting a kernel takes the host longer than the kernel of a small model runs. So once the tensors
+    that the work reads and writes have not moved for a few calls, it is recorded as a CUDA graph, and replayed from
+    then on: the same kernels with the same tensors, so the same numbers."""
 
-    def __init__(self, stepper: Stepper) -> None:
-        self.stepper = stepper
-        self._storage: Any = None  # of the state's tensors at the last step
-        self._steps = 0  # since they are there
+    def __init__(self, work: Callable[[], Tensor]) -> None:
+        self.work = work
+        self._storage: Any = None  # of the tensors at the last call
+        self._calls = 0  # since they are there
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, tokens: Tensor, state: State) -> Tensor:
-        """What stepper.step(tokens, state) returns; the next call may overwrite it."""
-        storage = state.storage()
+    def __call__(self, storage: Any) -> Tensor:
+        """What the work returns; the next call may overwrite it. `storage`: where its tensors are, None if they move"""
         if storage is None or torch.is_autocast_enabled("cuda"):  # which frees its copies of the weights at its end
-            return self.stepper.step(tokens, state)
+            return self.work()
         if storage != self._storage:
-            self._storage, self._steps, self._graph = storage, 0, None
-        self._steps += 1
-        if self._steps <= EAGER:
-            return self.stepper.step(tokens, state)
-        self._graph = self._graph or self._record(tokens, state)
-        self._tokens.copy_(tokens)
+            self._storage, self._calls, self._graph = storage, 0, None
+        self._calls += 1
+        if self._calls <= EAGER:
+            return self.work()
+        if self._graph is None:
+            self._graph = self._record()
         self._graph.replay()
-        return self._logits
+        return self._result
 
-    def _record(self, tokens: Tensor, state: State) -> torch.cuda.CUDAGraph:
+    def _record(self) -> torch.cuda.CUDAGraph:
         graph, aside = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        self._tokens = tokens.clone()
-        self._buffers = list(self.stepper.buffers())  # a table may be replaced by a longer one before the next replay
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             graph.capture_begin(capture_error_mode="thread_local")
             try:
-                self._logits = self.stepper.step(self._tokens, state)
+                self._result = self.work()
             finally:
                 graph.capture_end()
         torch.cuda.current_stream().wait_stream(aside)
         return graph
+
+
+class _Mode(NamedTuple):
+    """What the rows ask for, as far as it decides which kernels run."""
+
+    sampled: bool = False  # any of them
+    cut: bool = False  # from a part of the tokens
+    most: int = 0  # of so many at most, if all have a top_k
+    guided: bool = False
+
+
+class _Rows:
+    """The rows of a state, and what their requests ask for, in tensors that stay where they are: so both parts of a
+    tick, a step and the choice of tokens, can be recorded."""
+
+    logits: Tensor  # (B, V) after the last token of each row, as soon as one has joined
+
+    def __init__(self, stepper: Stepper, rows: int, room: int, records: bool) -> None:
+        self.stepper, self.state, self.records, device = stepper, stepper.empty(rows, room), records, stepper.device
+        self.tokens = torch.zeros(rows, dtype=torch.long, device=device)  # the last one of each row
+        self._whole = torch.zeros((6, rows), dtype=torch.long, device=device)
+        self._parts = torch.zeros((3, rows), device=device)
+        self.top_k, self.seed, self.made, self.free, self.beside, self.asked = self._whole
+        self.temperature, self.top_p, self.guidance = self._parts
+        self.mode = _Mode()
+        self._step = Recorded(self._stepped)
+        self._choices: dict[_Mode, Recorded] = {}
+
+    def join(self, rows: Tensor, logits: Tensor) -> None:
+        """The logits of rows that join."""
+        if not hasattr(self, "logits"):
+            self.logits = logits.new_zeros(len(self.tokens), logits.shape[1])
+        self.logits[rows] = logits
+
+    def ask(self, asked: Sequence[tuple[Request, int, int, int, int]]) -> None:
+        """What is asked of each row: the request, which answer, its tokens so far, the row beside it whose input asks
+        for nothing, and the row that asks."""
+        requests = [request for request, *_ in asked]
+        whole = [(r.top_k, r.seed + answer, made, r is IDLE, beside, row) for r, answer, made, beside, row in asked]
+        parts = [(r.temperature, r.top_p, r.guidance) for r in requests]
+        self._whole.copy_(_send(list(zip(*whole)), self.tokens.device), non_blocking=True)
+        self._parts.copy_(_send(list(zip(*parts)), self.tokens.device, torch.float32), non_blocking=True)
+        sampled, most = [r for r in requests if r.temperature > 0], max(r.top_k for r in requests)
+        few = 0 < most <= MOST and all(r.top_k for r in sampled)
+        self.mode = _Mode(
+            sampled=bool(sampled),
+            cut=any(r.top_k > 0 or r.top_p < 1 for r in sampled),
+            most=max(FEW, 1 << (most - 1).bit_length()) if few else 0,
+            guided=any(r.free is not None for r in requests),
+        )
+
+    def step(self) -> None:
+        """The last token of each row is read."""
+        if not self.records:
+            self._stepped()
+            return
+        self._buffers = list(self.stepper.buffers())  # a table may be replaced by a longer one before the next replay
+        self._step(self.state.storage())
+
+    def _stepped(self) -> Tensor:
+        # Free rows step too, always from position 0, so that they never run out of room.
+        self.state.length.masked_fill_(self.free.bool(), 0)
+        return self.logits.copy_(self.stepper.step(self.tokens, self.state))
+
+    def choose(self) -> Tensor:
+        """The next token of each row, which stays in `tokens`, and the bits of its log-probability: (2, B) int32."""
+        if not self.records:
+            return self._chosen()
+        if self.mode not in self._choices:
+            self._choices[self.mode] = Recorded(self._chosen)
+        return self._choices[self.mode](self.logits.data_ptr())
+
+    def _chosen(self) -> Tensor:
+        logits, mode = self.logits, self.mode
+        if mode.guided:  # of the rows beside, nothing is read
+            logits = logits.float()
+            free = logits[self.beside]
+            mixed = free + self.guidance.unsqueeze(1) * (logits - free)
+            logits = torch.where((self.beside != self.asked).unsqueeze(1), mixed, logits)
+        if mode.sampled:
+            u = uniform(self.seed, self.made)
+            tokens, logprobs = choose(logits, self.temperature, self.top_k, self.top_p, u, mode.cut, mode.most)
+        else:
+            tokens, logprobs = greedy(logits)
+        self.tokens.copy_(tokens[self.asked] if mode.guided else tokens)
+        self.made += 1
+        return torch.stack([self.tokens.int(), logprobs.view(torch.int32)])
+
+
+def _send(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
+    """Copy from the host to the device without waiting."""
+    tensor = torch.tensor(values, dtype=dtype)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 @dataclass(eq=False)
@@ -110,9 +201,8 @@ class Decoder:
         self.stepper, self.most, self._device = stepper, most, stepper.device
         self.records = self._device.type == "cuda"  # steps, as graphs
         self.lag = 1 if self.records else 0
-        self.state: Any = None  # a State, if there are rows
-        self._stepped: Any = None
-        self._states_by_rows: dict[int, tuple[State, Recorded]] = {}  # if steps are recorded, by the number of rows
+        self._rows: Any = None  # _Rows, if there are any
+        self._kept: dict[int, _Rows] = {}  # if steps are recorded, by the number of rows
         self._ids = ids or count()
         self._waiting: deque[_Queued] = deque()
         self._reading: deque[_Queued] = deque()  # long inputs
@@ -120,8 +210,11 @@ class Decoder:
         self._unfinished: dict[_Row, None] = {}  # rows that still have events to come
         self._pending: deque[_PendingTokens] = deque()
         self._changed = True  # the settings on the device are older than the slots
-        self._tokens: Tensor = torch.zeros(0, dtype=torch.long)  # the last one of each row
-        self._pairs: Any = None  # the indices of guided answers, those of their free rows, and the strengths (P, 1)
+
+    @property
+    def state(self) -> Any:
+        """The State of the rows, if there are any."""
+        return self._rows and self._rows.state
 
     def add(self, request: Request) -> int:
         """Queue a request; the id is that of its events."""
@@ -159,17 +252,19 @@ class Decoder:
     def tick(self) -> list[Event]:
         """One more token for every row, a piece of a long input, and a first token for those that join."""
         events: list[Event] = []
-        logits = self._step() if any(self._slots) else None
-        logits = self._join(logits, events)
-        if logits is not None:
-            self._choose(logits)
-        while len(self._pending) > (self.lag if logits is not None else 0):
+        stepped = any(self._slots)
+        if stepped:
+            self._step()
+        joined = self._join(events)
+        if stepped or joined:
+            self._choose()
+        while len(self._pending) > (self.lag if stepped or joined else 0):
             events += self._read(self._pending.popleft())
-        if not self.busy and not self._states_by_rows:
-            self.state, self._slots = None, []
+        if not self.busy and not self._kept:
+            self._rows, self._slots = None, []
         return events
 
-    def _step(self) -> Tensor:
+    def _step(self) -> None:
         taken = sum(row is not None for row in self._slots)
         if 2 * taken <= len(self._slots) and not self._waiting and not self._reading:
             self._resize(taken)
@@ -177,27 +272,24 @@ class Decoder:
         if longest > self.state.room:
             self.state.grow(bucket(longest, self.stepper.limit))
         self._send_settings()
-        # Free rows step too, always from position 0, so that they never run out of room.
-        self.state.length.masked_fill_(self._free, 0)
-        logits: Tensor = self._stepped(self._tokens, self.state)
-        return logits
+        self._rows.step()
 
-    def _join(self, logits: Tensor | None, events: list[Event]) -> Tensor | None:
+    def _join(self, events: list[Event]) -> bool:
         """Start waiting requests as far as there is room for them: short inputs in one ragged batch, and of a long one
-        the next piece. Their logits join the others'."""
+        the next piece. Whether any has joined the rows."""
         answers = len(self._taken()) + sum(len(one.answers) for one in self._reading)
         short, piece = list[_Queued](), self.stepper.piece
         while self._waiting and (not answers or answers + len(self._waiting[0].answers) <= self.most):
             one = self._waiting.popleft()
             answers += len(one.answers)
             (short if piece is None or len(one.request.input) <= piece else self._reading).append(one)
-        for several in (short, [self._reading[0]] if self._reading else []):
-            logits = self._read_inputs(several, logits, events) if several else logits
-        return logits
+        both = short, self._reading and [self._reading[0]]
+        joined = [self._read_inputs(several, events) for several in both if several]
+        return any(joined)
 
-    def _read_inputs(self, several: list[_Queued], logits: Tensor | None, events: list[Event]) -> Tensor | None:
-        """Read inputs, or the next piece of a long one, and after the last piece let its answers join. If this fails
-        for several, each is read alone, so that an error belongs to its request."""
+    def _read_inputs(self, several: list[_Queued], events: list[Event]) -> bool:
+        """Read inputs, or the next piece of a long one, and after the last piece let its answers join: whether any has.
+        If this fails for several, each is read alone, so that an error belongs to its request."""
         lead, piece = several[0], self.stepper.piece
         end = None if piece is None else lead.read + piece
         pieces = [given[lead.read : end] for one in several for given in one.request.inputs]
@@ -208,19 +300,20 @@ class Decoder:
             else:
                 first, state = self.stepper.read_on(pieces, lead.state), lead.state
         except Exception as error:
-            if len(several) == 1:
-                events.append(self._fail(lead.id, error))
-            for one in several if len(several) > 1 else ():
-                logits = self._read_inputs([one], logits, events)
-            return logits
+            if len(several) > 1:
+                joined = [self._read_inputs([one], events) for one in several]
+                return any(joined)
+            events.append(self._fail(lead.id, error))
+            return False
         if end is not None and end < len(lead.request.input):
             lead.read, lead.state = end, state
-            return logits
+            return False
         if lead in self._reading:
             self._reading.remove(lead)
-        return self._take_rows(several, first, state, logits)
+        self._take_rows(several, first, state)
+        return True
 
-    def _take_rows(self, new: list[_Queued], first: Tensor, state: State, logits: Tensor | None) -> Tensor:
+    def _take_rows(self, new: list[_Queued], first: Tensor, state: State) -> None:
         """Copy the states of inputs that have been read into free rows, once for every answer."""
         rows, copies, at, limit = list[_Row](), list[int](), 0, self.stepper.limit
         for one in new:
@@ -240,43 +333,37 @@ class Decoder:
         indices = [index for index, row in enumerate(self._slots) if row is None][: len(rows)]
         for index, row in zip(indices, rows):
             self._slots[index] = row
-        self._changed, into = True, self._send(indices)
+        self._changed, into = True, _send(indices, self._device)
         if copies != [*range(at)]:
-            order = self._send(copies)
+            order = _send(copies, self._device)
             first, state = first[order], state.select(order)
         self.state.put(into, state)
-        missing = len(self._slots) - (0 if logits is None else len(logits))
-        if missing:
-            fresh = first.new_zeros(missing, first.shape[1])
-            logits = fresh if logits is None else torch.cat([logits, fresh])
-        assert logits is not None
-        return logits.index_copy(0, into, first)
+        self._rows.join(into, first)
 
     def _resize(self, rows: int) -> None:
         """A state with at least so many rows. Where rows are added, all keep their indices."""
         rows = 1 << (rows - 1).bit_length() if self.records else rows
         if rows == len(self._slots):
             return
-        before, room = self.state, bucket(1, self.stepper.limit) if self.state is None else self.state.room
-        if rows in self._states_by_rows:
-            self.state, self._stepped = self._states_by_rows[rows]
+        before, room = self._rows, bucket(1, self.stepper.limit) if self._rows is None else self.state.room
+        if rows in self._kept:
+            self._rows = self._kept[rows]
             self.state.grow(room)
         else:
-            self.state = self.stepper.empty(rows, room)
-            self._stepped = Recorded(self.stepper) if self.records else self.stepper.step
+            self._rows = _Rows(self.stepper, rows, room, self.records)
         if self.records:
-            self._states_by_rows[rows] = self.state, self._stepped
+            self._kept[rows] = self._rows
         taken = [index for index, row in enumerate(self._slots) if row]
         slots: list[_Row | None] = [None] * rows
-        tokens = torch.zeros(rows, dtype=torch.long, device=self._device)
         if taken:
             indices = list(range(len(taken))) if rows < len(self._slots) else taken
-            old, new = self._send(taken), self._send(indices)
-            self.state.put(new, before.select(old))
-            tokens[new] = self._tokens[old]
+            old, new = _send(taken, self._device), _send(indices, self._device)
+            self.state.put(new, before.state.select(old))
+            self._rows.tokens[new] = before.tokens[old]
+            self._rows.join(new, before.logits[old])
             for index, was in zip(indices, taken):
                 slots[index] = self._slots[was]
-        self._tokens, self._slots, self._changed = tokens, slots, True
+        self._slots, self._changed = slots, True
 
     def _taken(self) -> dict[_Row, list[int]]:
         """The answers that are being decoded, and the indices of the rows of each."""
@@ -286,26 +373,11 @@ class Decoder:
                 found.setdefault(row, []).append(index)
         return found
 
-    def _choose(self, logits: Tensor) -> None:
+    def _choose(self) -> None:
         """Choose the next token of each row. It stays on the device for the next step; a copy goes to the host."""
         self._send_settings()
-        active = self._taken()
-        if self._pairs is not None:
-            asked, free, strength = self._pairs
-            logits = logits.float()
-            logits = logits.index_copy(0, asked, logits[free] + strength * (logits[asked] - logits[free]))
-        if all(row.request.temperature == 0 for row in active):
-            self._tokens, logprobs = greedy(logits)
-        else:
-            cut = any(row.request.top_k > 0 or row.request.top_p < 1 for row in active)
-            u = uniform(self._seed, self._made)
-            self._tokens, logprobs = choose(logits, self._temperature, self._top_k, self._top_p, u, cut)
-        if self._pairs is not None:
-            self._tokens = self._tokens.index_copy(0, free, self._tokens[asked])
-        self._made += 1
-        cuda = self._tokens.device.type == "cuda"
-        packed = torch.stack([self._tokens.int(), logprobs.view(torch.int32)])
-        packed = packed.to("cpu", non_blocking=cuda)  # into pinned memory
+        active, cuda = self._taken(), self._device.type == "cuda"
+        packed = self._rows.choose().to("cpu", non_blocking=cuda)  # into pinned memory
         landed = torch.cuda.Event() if cuda else None
         if landed is not None:
             landed.record()
@@ -349,22 +421,9 @@ class Decoder:
         """Copy the rows' settings to the device if requests have joined or left."""
         if not self._changed:
             return
-        rows = [(row.request, row.answer, row.made, False) if row else (IDLE, 0, 0, True) for row in self._slots]
-        whole = zip(*((r.top_k, r.seed + answer, made, free) for r, answer, made, free in rows))
-        self._top_k, self._seed, self._made, free = self._send(list(whole))
-        self._free = free.bool()
-        parts = [[r.temperature for r, *_ in rows], [r.top_p for r, *_ in rows]]
-        self._temperature, self._top_p = self._send(parts, torch.float32)
-        pairs = [(*indices, row.request.guidance) for row, indices in self._taken().items() if len(indices) > 1]
-        self._pairs = None
-        if pairs:
-            asked, beside, strength = zip(*pairs)
-            self._pairs = (*self._send([asked, beside]), self._send(strength, torch.float32)[:, None])
+        asked: list[tuple[Request, int, int, int, int]] = [(IDLE, 0, 0, i, i) for i in range(len(self._slots))]
+        for row, indices in self._taken().items():
+            for i in indices:
+                asked[i] = row.request, row.answer, row.made, indices[-1], indices[0]
+        self._rows.ask(asked)
         self._changed = False
-
-    def _send(self, values: Sequence[Any], dtype: torch.dtype = torch.long) -> Tensor:
-        """Copy from the host to the device without waiting."""
-        tensor = torch.tensor(values, dtype=dtype)
-        if self._device.type == "cuda":
-            return tensor.pin_memory().to(self._device, non_blocking=True)
-        return tensor.to(self._device)
