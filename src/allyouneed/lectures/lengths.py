@@ -17,9 +17,9 @@ from allyouneed.lectures.base import Lecture
 from allyouneed.metrics import translation_scores
 
 MOST = 6  # sentences in a text
-TRAIN, TEST = 20_000, 100  # texts to learn from; texts of each number of sentences to score
+TRAIN, TEST = 10_000, 100  # texts to learn from; texts of each number of sentences to score
 MODELS = {"with attention": "model.score=additive", "one context vector": "model.score=none"}
-SETTINGS = ("train.steps=600", "train.batch_tokens=1024", "data.max_length=96", "decode.max_new=96")
+SETTINGS = ("train.steps=450", "train.batch_tokens=1024", "data.max_length=96", "decode.max_new=96")
 
 
 def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
