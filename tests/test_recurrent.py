@@ -183,6 +183,7 @@ class Rememberer:
 
     limit = None
     prompted = False
+    compiled = False
     piece = None
     device = torch.device("cpu")
 

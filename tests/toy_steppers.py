@@ -59,6 +59,7 @@ class ToyLM:
     """Inputs are prompts of ids. `ends` raises the odds of token 0, `ban` is the part of logits that are -inf."""
 
     prompted = True
+    compiled = False
     piece: int | None = None
 
     def __init__(

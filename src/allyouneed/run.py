@@ -30,16 +30,25 @@ from allyouneed.predict.answers import Answer, Line
 from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
 from allyouneed.predict.embed import Embedding, Found, Layers
 from allyouneed.predict.images import ImageReader
-from allyouneed.predict.processor import load_processor, load_weights, store_by_columns
+from allyouneed.predict.processor import compile_step, load_processor, load_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.words import WordMap, WordsPredictor
 from allyouneed.recipe import Recipe, as_overrides
-from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, pick_device, pick_precision, silence_bf16
+from allyouneed.runtime import (
+    allow_tf32,
+    attend_by_cudnn,
+    check_engine,
+    claim_process,
+    pick_device,
+    pick_precision,
+    silence_bf16,
+)
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.wholefile import read_bytes
 from allyouneed.tasks.base import Task
 from allyouneed.tasks.scoring import check_out, score_run, write_predictions
 from allyouneed.terminal import brief, printable, say
+from allyouneed.training.compiling import share_compiled_code
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, flops, lasting, parameters
 from allyouneed.training.starting import Given, choose, default_out, resumed, with_data
@@ -66,10 +75,11 @@ class Run:
         config: dict[str, Any],
         device: str = "cpu",
         precision: str = "fp32",
+        engine: str = "torch",
     ) -> None:
         self.folder, self.predictor, self.config = folder, predictor, config
         self.recipe, self.processor, self.model = predictor.recipe, predictor.processor, predictor.model
-        self.device, self.precision = device, precision
+        self.device, self.precision, self.engine = device, precision, engine
 
     @cached_property
     def task(self) -> Task:
@@ -104,7 +114,7 @@ class Run:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Sent to another process, a run is its folder, which is loaded there."""
-        return load, (str(self.folder.path.absolute()), self.device, self.precision)
+        return load, (str(self.folder.path.absolute()), self.device, self.precision, self.engine)
 
     @overload
     def predict(self, text: str, **decode: Any) -> str: ...
@@ -385,7 +395,7 @@ class Run:
             "parameters": {**parts, "total": total},
             "flops per token": flops(self.model, context),
             "context": context,
-            "loaded": {"device": self.device, "precision": self.precision},
+            "loaded": {"device": self.device, "precision": self.precision, "engine": self.engine},
             "memory": {
                 "weights": (2 if self.precision == "bf16" else 4) * total,
                 "training": sum(lasting(self.model, adam=adam)),
@@ -407,15 +417,19 @@ class Run:
         }
 
 
-def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "auto") -> Run:
+def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "auto", engine: str = "torch") -> Run:
     """Load a run folder. Nothing in it is ever executed. "hf:PATH" is a folder as the transformers library saves it,
     and "hf:NAME" a model of the Hugging Face Hub; both are imported into the cache first.
 
     `device` is "auto", "cpu", "cuda", "cuda:1" or "mps". `precision` is "fp32", "tf32" (fp32 weights, matrix products
     in TF32 on CUDA) or "bf16" (bf16 weights); "auto" is bf16 on a CUDA GPU and fp32 elsewhere. Word vectors are always
-    fp32.
+    fp32. `engine` is "torch", or "compiled": the step of a model that writes is compiled, which takes some seconds and
+    makes decoding on a GPU faster.
     """
     claim_process()
+    check_engine(engine)
+    if engine == "compiled":
+        share_compiled_code()
     if str(path).startswith(HUB):
         path = imported(str(path).removeprefix(HUB), say)
     folder = RunFolder.open(Path(path))
@@ -430,7 +444,9 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     if device == "cpu":
         silence_bf16()
         store_by_columns(model)
-    return Run(folder, kind(processor, model), folder.read_config(), device, precision)
+    if engine == "compiled":
+        compile_step(model, device)
+    return Run(folder, kind(processor, model), folder.read_config(), device, precision, engine)
 
 
 def train(

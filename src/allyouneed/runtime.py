@@ -9,7 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from allyouneed.config import PRECISIONS, TrainConfig
+from allyouneed.config import ENGINES, PRECISIONS, TrainConfig
 from allyouneed.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -144,6 +144,11 @@ def pick_precision(wanted: str, device: str) -> str:
     if wanted != "auto":
         return wanted
     return "bf16" if device.startswith("cuda") and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+
+
+def check_engine(wanted: str) -> None:
+    if wanted not in ENGINES:
+        raise UserError(f"engine = {wanted} is not one of {', '.join(ENGINES)}{nearest(wanted, ENGINES)}")
 
 
 def silence_bf16() -> None:

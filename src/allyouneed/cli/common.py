@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.config import PRECISIONS, SECTIONS
+from allyouneed.config import ENGINES, PRECISIONS, SECTIONS
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import columns
 from allyouneed.terminal import brief, write
@@ -38,12 +38,13 @@ def flag(name: str, help: str) -> Any:
 RunPath = Annotated[str, argument("RUN", "Folder of a run.")]
 Data = Annotated[
     list[str] | None,
-    option("DATA", "Own file or folder (twice: parallel files), or a name of `ayn list data`.", "--data"),
+    option("DATA", "Own file, folder or data set; twice: parallel files.", "--data"),
 ]
 Mirror = Annotated[str | None, option("DIR", "Folder with copies of the public data sets.")]
 Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing run, or export.")]
 Device = Annotated[str, option("NAME", "auto, cpu, cuda, cuda:1 or mps.")]
 Precision = Annotated[str, option("NAME", f"{', '.join(PRECISIONS)}.")]
+Engine = Annotated[str, option("NAME", f"What computes: {', '.join(ENGINES)}.")]
 
 
 def complain(problem: str) -> None:
@@ -57,10 +58,10 @@ def print_columns(rows: Sequence[tuple[str, ...]], fold: bool = True) -> None:
     write("\n".join(columns(rows, width)))
 
 
-def load(path: str, device: str = "auto", precision: str = "auto") -> Run:
+def load(path: str, device: str = "auto", precision: str = "auto", engine: str = "torch") -> Run:
     from allyouneed import run
 
-    return run.load(path, device, precision)
+    return run.load(path, device, precision, engine)
 
 
 def as_paths(data: list[str] | None) -> list[str | Path] | None:

@@ -64,17 +64,18 @@ def choose(
 def _likeliest(logits: Tensor, top_k: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """The ids (B, most) of the top_k (B, 1) likeliest tokens, in their order, of equals the lower ones; and which of
     these places are taken."""
-    last = logits.topk(most).values.gather(
-        1, (top_k - 1).clamp(0, most - 1)
-    )  # topk leaves open which of equals it takes
-    above, equal = logits > last, logits == last
-    spare = top_k - above.sum(1, keepdim=True)
-    stays = above | (equal & (equal.cumsum(1) <= spare))
-    place = stays.cumsum(1)
-    every = torch.arange(logits.shape[1], device=logits.device).expand_as(logits)
-    ids = torch.zeros((len(logits), most + 1), dtype=torch.long, device=logits.device)
-    ids.scatter_(1, torch.where(stays, place - 1, most).clamp(max=most), every)
-    return ids[:, :most], torch.arange(most, device=logits.device) < place[:, -1:]
+    values, ids = logits.topk(most)  # which leaves open which of equals it takes
+    last = values.gather(1, (top_k - 1).clamp(0, most - 1))
+    above = values > last
+    beyond = logits.shape[1]
+    # Of the tokens that are equal to the last one, the lower ids. A float holds them exactly: up to 2^24.
+    falling = torch.arange(beyond, 0, -1, dtype=torch.float32, device=logits.device)
+    equal = torch.where(logits == last, falling, 0.0).topk(most).values
+    rank = torch.arange(most, device=logits.device)
+    stays = (equal > 0) & (rank < top_k - above.sum(1, keepdim=True))
+    found = torch.cat([torch.where(above, ids, beyond), torch.where(stays, beyond - equal.long(), beyond)], dim=1)
+    found = found.sort(dim=1).values[:, :most]
+    return found.clamp(max=beyond - 1), found < beyond
 
 
 def _cut(logits: Tensor, weight: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:

@@ -55,6 +55,10 @@ class Stepper(Protocol):
         """The most tokens of a prompt that are read at once, so that others go on meanwhile; None: all."""
 
     @property
+    def compiled(self) -> bool:
+        """Whether its step is compiled; then the choice of tokens is, too."""
+
+    @property
     def device(self) -> torch.device:
         """Where it computes."""
 

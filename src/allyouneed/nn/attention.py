@@ -49,7 +49,8 @@ def attend(  # type: ignore[misc]
         out, w = _formula(q, k, v, mask.tensor(q.size(-2), k.size(-2), q.device), score, dropout, trace)
     else:
         mask = mask.prepare(q.size(-2), k.size(-2), q.device)
-        out = F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout_p=dropout, is_causal=mask.causal)
+        allowed = mask.bias if isinstance(mask, Prepared) and mask.bias is not None else mask.allowed
+        out = F.scaled_dot_product_attention(q, k, v, allowed, dropout_p=dropout, is_causal=mask.causal)
         out = torch.where(mask.sees, out, 0.0) if isinstance(mask, Prepared) and mask.sees is not None else out
     if trace is not None:
         if off := trace.off.get(trace.path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -135,6 +135,7 @@ class Stack(nn.Module):
         drops = [config.drop_path * i / max(1, layers - 1) for i in range(layers)]
         self.blocks = nn.ModuleList(Block(config, cross=cross, drop_path=drop) for drop in drops)
         self.norm = config.make_norm() if config.prenorm else nn.Identity()
+        self.step: Callable[..., Tensor] = Block.__call__  # how a block reads one token per row
         self.rotary: Rotary | None = None
         if c.positions == "rotary":
             self.rotary = Rotary(c.key_width, c.rotary_base, stretch=c.rotary_stretch, context=c.rotary_context)
@@ -168,14 +169,22 @@ class Stack(nn.Module):
                 memories = list(zip(source["k"].unbind(1), source["v"].unbind(1)))
                 memory_mask = Mask(source["real"][:, None, None]).prepare(time, source["real"].size(1), x.device)
         mask = mask.prepare(time, room, x.device)
+        if cache is not None and time == 1:
+            mask, memory_mask = mask.added(x.dtype), memory_mask.added(x.dtype)
         positions = torch.arange(time, device=x.device) if at is None else at
         rotary = self.rotary(positions, room) if self.rotary is not None else None
         layers = cache.layers(positions) if cache is not None else repeat(None)
+        run = self.step if cache is not None and time == 1 and trace is None else Block.__call__
         for i, (block, layer) in enumerate(zip(self.blocks, layers)):
-            x = block(x, mask, memory=memories[i], memory_mask=memory_mask, rotary=rotary, cache=layer, trace=trace)
+            given = {"memory": memories[i], "memory_mask": memory_mask, "rotary": rotary, "cache": layer}
+            x = run(block, x, mask, **given, trace=trace)
         if cache is not None:
             cache.advance(x.size(1) if count is None else count)
         return self.norm(x)
+
+    def compile_step(self) -> None:
+        """All blocks have the same code, so it is compiled once, when the first of them runs."""
+        self.step = torch.compile(Block.forward, dynamic=True)
 
     def empty_cache(self, rows: int, room: int, like: Tensor) -> KVCache:
         """A cache for so many rows of at least `room` tokens, with the dtype and device of `like`."""

@@ -24,6 +24,15 @@ class LMHead(nn.Module):
         """(..., D) -> (..., V)"""
         return self.out(hidden)
 
+    def next(self, hidden: Tensor) -> Tensor:
+        """(B, D) -> (B, V), as `forward`. Rows of an odd number of 16-bit logits are not aligned as the fast products
+        of a GPU need it; those of the transposed result are."""
+        weight, bias = self.out.weight, self.out.bias
+        if not hidden.is_cuda or weight.itemsize != 2 or weight.size(0) % 8 == 0:
+            return self.out(hidden)
+        logits = (weight @ hidden.T).T
+        return logits if bias is None else logits + bias
+
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy summed over the targets that are not padding."""
         return linear_cross_entropy(hidden, self.out.weight, self.out.bias, targets, smoothing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +35,10 @@ class Mask:
         past = torch.ones(queries, keys, dtype=torch.bool, device=device).tril()[None, None]
         return past if self.allowed is None else self.allowed & past
 
+    def added(self, dtype: torch.dtype) -> Mask:
+        """Of a mask that the kernels take without a tensor, nothing is added to the scores."""
+        return self
+
     def prepare(self, queries: int, keys: int, device: torch.device) -> Mask:
         """The same mask with its tensors made, once for all layers. A mask that the kernels take without a tensor,
         none at all or the causal flag alone, stays as it is."""
@@ -52,6 +56,14 @@ class Prepared(Mask):
     NaN), so in `allowed` such a query sees everything, and its output becomes zero afterwards."""
 
     sees: Tensor | None = None  # (B, 1, 1|Tq, 1): whether a query may see anything; None: each does
+    bias: Tensor | None = None  # `allowed` as the kernels add it to the scores: 0 or -inf
+
+    def added(self, dtype: torch.dtype) -> Mask:
+        """With its bias, which every layer would make again."""
+        if self.allowed is None:
+            return self
+        bias = torch.zeros_like(self.allowed, dtype=dtype).masked_fill_(~self.allowed, -torch.inf)
+        return replace(self, bias=bias)
 
     def prepare(self, queries: int, keys: int, device: torch.device) -> Mask:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from allyouneed.decode.request import Event, Request
 from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER, choose, greedy, uniform
 from allyouneed.decode.stepper import State, Stepper, bucket
 from allyouneed.errors import UserError
+from allyouneed.runtime import attend_by_cudnn
 
 FEW, MOST = 64, 1024  # the smallest and the largest number of tokens that a choice looks at instead of all
 EAGER = 4  # steps before a recording: kernels have been chosen by then, and short answers need no graph
@@ -25,8 +26,8 @@ class Recorded:
     that the work reads and writes have not moved for a few calls, it is recorded as a CUDA graph, and replayed from
     then on: the same kernels with the same tensors, so the same numbers."""
 
-    def __init__(self, work: Callable[[], Tensor]) -> None:
-        self.work = work
+    def __init__(self, work: Callable[[], Tensor], reads: Callable[[], Iterable[Tensor]] = tuple) -> None:
+        self.work, self.reads = work, reads
         self._storage: Any = None  # of the tensors at the last call
         self._calls = 0  # since they are there
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -46,6 +47,7 @@ class Recorded:
         return self._result
 
     def _record(self) -> torch.cuda.CUDAGraph:
+        self._held = list(self.reads())  # a table may be replaced by a longer one before the next replay
         graph, aside = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
@@ -81,8 +83,11 @@ class _Rows:
         self.top_k, self.seed, self.made, self.free, self.beside, self.asked = self._whole
         self.temperature, self.top_p, self.guidance = self._parts
         self.mode = _Mode()
-        self._step = Recorded(self._stepped)
+        self._step = Recorded(self._stepped, lambda: stepper.buffers())
         self._choices: dict[_Mode, Recorded] = {}
+        self._best, self._sample = greedy, choose
+        if stepper.compiled:
+            self._best, self._sample = torch.compile(greedy), torch.compile(choose)
 
     def join(self, rows: Tensor, logits: Tensor) -> None:
         """The logits of rows that join."""
@@ -109,11 +114,12 @@ class _Rows:
 
     def step(self) -> None:
         """The last token of each row is read."""
-        if not self.records:
+        if self.records:
+            attend_by_cudnn(True)  # the shapes are fixed
+            self._step(self.state.storage())
+            attend_by_cudnn(False)
+        else:
             self._stepped()
-            return
-        self._buffers = list(self.stepper.buffers())  # a table may be replaced by a longer one before the next replay
-        self._step(self.state.storage())
 
     def _stepped(self) -> Tensor:
         # Free rows step too, always from position 0, so that they never run out of room.
@@ -137,9 +143,9 @@ class _Rows:
             logits = torch.where((self.beside != self.asked).unsqueeze(1), mixed, logits)
         if mode.sampled:
             u = uniform(self.seed, self.made)
-            tokens, logprobs = choose(logits, self.temperature, self.top_k, self.top_p, u, mode.cut, mode.most)
+            tokens, logprobs = self._sample(logits, self.temperature, self.top_k, self.top_p, u, mode.cut, mode.most)
         else:
-            tokens, logprobs = greedy(logits)
+            tokens, logprobs = self._best(logits)
         self.tokens.copy_(tokens[self.asked] if mode.guided else tokens)
         self.made += 1
         return torch.stack([self.tokens.int(), logprobs.view(torch.int32)])
@@ -279,6 +285,9 @@ class Decoder:
         the next piece. Whether any has joined the rows."""
         answers = len(self._taken()) + sum(len(one.answers) for one in self._reading)
         short, piece = list[_Queued](), self.stepper.piece
+        # A join costs about as much as a step. So if many wait, none joins before an eighth of the rows is free.
+        if self.most - answers < min(len(self._waiting), self.most // 8):
+            answers = self.most
         while self._waiting and (not answers or answers + len(self._waiting[0].answers) <= self.most):
             one = self._waiting.popleft()
             answers += len(one.answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,7 +17,9 @@ from torch.nn.modules import module as registry
 
 from allyouneed import catalog
 from allyouneed.errors import UserError
+from allyouneed.models.base import Model, Writer
 from allyouneed.recipe import Recipe
+from allyouneed.runtime import can_compile
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import Header, check_fit, not_finite, read_header, read_tensors
 from allyouneed.text import Tokenizer
@@ -230,3 +233,14 @@ def store_by_columns(model: nn.Module) -> None:
     for m in model.modules():
         if isinstance(m, nn.Linear) and id(m.weight) not in embeddings:
             m.weight.data = m.weight.data.t().contiguous().t()
+
+
+def compile_step(model: Model, device: str) -> None:
+    """Compile the step of a model that writes: decoding becomes faster, after some seconds in which it is compiled."""
+    if not isinstance(model, Writer):
+        raise UserError("engine = compiled is for decoding, and this run does not write: leave it out")
+    if obstacle := can_compile(device):
+        raise UserError(f"the step cannot be compiled here: {obstacle}; leave out engine = compiled")
+    if not model.compile_step():
+        raise UserError("engine = compiled is for models made of blocks, such as gpt and transformer: leave it out")
+    warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # a note to the authors of the compiler
