@@ -253,8 +253,10 @@ def test_beam_search_refuses_nonsense(wrong: dict[str, Any]) -> None:
     assert beam_search(ToyLM(5), [], beam=3, max_new=3, eos=0) == []
 
 
+@pytest.mark.parametrize("records", [False, True])
 @pytest.mark.parametrize("kind", [ToyLM, ToyTranslator])
-def test_sentences_join_and_leave_a_search_and_are_found_as_if_alone(kind: type) -> None:
+def test_sentences_join_and_leave_a_search_and_are_found_as_if_alone(kind: type, records: bool) -> None:
+    """With slots that stay, as on CUDA, too."""
     toy = kind(7, seed=4, ends=1.0, limit=40)
     how = [
         {"max_new": 3 + i % 5, "alpha": 0.3 * (i % 3), "n_best": 1 + i % 3, "length_penalty": ("gnmt", "power")[i % 2]}
@@ -265,6 +267,7 @@ def test_sentences_join_and_leave_a_search_and_are_found_as_if_alone(kind: type)
         given = {"answers" if name == "n_best" else name: value for name, value in settings.items()}
         requests.append(Request([i % 7, 3][: 1 + i % 2], beam=3, stop={0}, **given))
     beams, found, sizes = BeamSearch(toy, 4), {}, []
+    beams.records = records
     for i, request in enumerate(requests):
         beams.add(request)
         for _ in range(i % 3):
