@@ -67,7 +67,11 @@ class Case:
     rounds: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
     quick: Mapping[str, str] = field(default_factory=dict)
-    gpu: bool = False  # it needs a CUDA GPU
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it needs a CUDA GPU."""
+        return self.options.get("device") == "cuda"
 
 
 def measure(

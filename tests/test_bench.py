@@ -26,7 +26,14 @@ sys.path.insert(0, str(ROOT))
 
 from bench import __main__ as command  # noqa: E402
 from bench import harness, scores  # noqa: E402
-from bench.cases import all_cases, gpt2_train_cuda, gpt_train_step, translate_marian, word2vec_gensim  # noqa: E402
+from bench.cases import (  # noqa: E402
+    all_cases,
+    gpt2_decode_cuda,
+    gpt2_train_cuda,
+    gpt_train_step,
+    translate_marian,
+    word2vec_gensim,
+)
 from bench.harness import OURS, Case, Peer, Prepared, measure, ratio, same, spread, table, write  # noqa: E402
 
 
@@ -171,14 +178,17 @@ def test_the_command_chooses_by_name_and_quick_writes_nothing(monkeypatch, capsy
 
 
 def test_without_a_gpu_its_cases_are_left_out(monkeypatch, capsys, tmp_path):
-    cases = [case({OURS: lambda: None}, (), "one"), replace(case({OURS: lambda: 1 / 0}, (), "two"), gpu=True)]
+    on_cuda = replace(case({OURS: lambda: 1 / 0}, (), "two"), options={"device": "cuda"})
+    cases = [case({OURS: lambda: None}, (), "one"), on_cuda]
     monkeypatch.setattr(command, "all_cases", lambda: cases)
     monkeypatch.setattr(command, "RESULTS", tmp_path)
     monkeypatch.setattr(command.torch.cuda, "is_available", lambda: False)
     assert command.main(["--quick"]) == 0
     assert capsys.readouterr().err == "two: left out, it needs a CUDA GPU and torch sees none\n"
     assert command.main(["two", "--quick"]) == 1
-    assert [case.name for case in all_cases() if case.gpu] == ["dalle-sampling-cuda", "gpt2-train-cuda"]
+    assert {case.name for case in all_cases() if case.gpu} == {
+        case.name for case in all_cases() if "-cuda" in case.name
+    }
 
 
 def test_a_case_with_other_options_has_another_name_and_so_its_own_results():
@@ -332,6 +342,39 @@ def test_the_sides_of_the_case_for_a_gpu_learn_the_same(tmp_path):
     np.testing.assert_allclose(gpt2_train_cuda.our_losses(ours, 4), found, rtol=1e-4)
     theirs.some_steps()
     ours.some_steps()
+
+
+def tiny(name: str) -> Case:
+    """The case of this name, as small as it gets and on the CPU, with one round."""
+    found = next(case for case in all_cases() if case.name == name)
+    options = {**found.options, **found.quick, "device": "cpu"}
+    if "precision" in options:
+        options["precision"] = "fp32"
+    return replace(found, options=options, rounds=1)
+
+
+@pytest.mark.parametrize("name", ["gpt2-decode-cuda-greedy-8", "gpt2-decode-cuda-sampled-1", "gpt2-mixed-cuda"])
+def test_a_case_for_a_gpu_runs_small_on_the_cpu(name):
+    pytest.importorskip("transformers")
+    small = tiny(name)
+    result = harness.run(small, repeats=1, warm_up=0, threads=1, command="")
+    assert set(result["ratios"]) >= {peer.name for peer in small.peers}
+    assert result["amount"] > 0
+    assert all(value > 0 for side in result["scores"].values() for values in side.values() for value in values)
+
+
+def test_the_case_that_decodes_sees_other_weights(monkeypatch):
+    pytest.importorskip("transformers")
+    real = gpt2_decode_cuda.our_run
+
+    def other(*where: Any) -> Any:
+        run = real(*where)
+        torch.nn.init.normal_(run.model.body.stack.blocks[0].feed_forward.out.weight)
+        return run
+
+    monkeypatch.setattr(gpt2_decode_cuda, "our_run", other)
+    with pytest.raises(UserError, match="likeliest tokens of both are equal"):
+        harness.run(tiny("gpt2-decode-cuda-greedy-8"), repeats=1, warm_up=0, threads=1, command="")
 
 
 def test_tokens_of_the_case_for_a_gpu_can_be_learned():

@@ -213,7 +213,7 @@ def our_losses(loop: OurLoop, steps: int) -> list[float]:
     return found
 
 
-def prepare(peers: set[str], folder: Path, losses: str) -> Prepared:
+def prepare(peers: set[str], folder: Path, losses: str, device: str) -> Prepared:
     size, steps = Size(), int(losses)
     tokens = draw_tokens(size.vocab, TOKENS)
     eager = our_loop(size, tokens, folder, device="cuda", compile="off")
@@ -265,9 +265,8 @@ def case() -> Case:
         "stands (weights and optimizer) and with it."
     )
     peers = [Peer(THEIRS, "transformers")]
-    return Case(
-        "gpt2-train-cuda", work, "tokens", peers, prepare, options={"losses": "200"}, quick={"losses": "20"}, gpu=True
-    )
+    options = {"losses": "200", "device": "cuda"}
+    return Case("gpt2-train-cuda", work, "tokens", peers, prepare, options=options, quick={"losses": "20"})
 
 
 CASES = (case(),)
