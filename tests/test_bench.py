@@ -321,7 +321,8 @@ def test_the_training_case_sees_another_model(monkeypatch):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_small_translation_case_runs_for_real(beam, monkeypatch):
     pytest.importorskip("transformers")
-    small = {"LAYERS": 1, "HEADS": 2, "WIDTH": 16, "HIDDEN": 32, "VOCAB": 40, "SENTENCES": 5, "ROWS": 3, "MAX_NEW": 6}
+    size = translate_marian.Size(layers=1, heads=2, width=16, hidden=32, vocab=40)
+    small = {"SIZE": size, "SENTENCES": 5, "ROWS": 3, "MAX_NEW": 6}
     for name, value in small.items():
         monkeypatch.setattr(translate_marian, name, value)
     never = translate_marian.case("small", beam, translate_marian.NEVER)
@@ -353,7 +354,16 @@ def tiny(name: str) -> Case:
     return replace(found, options=options, rounds=1)
 
 
-@pytest.mark.parametrize("name", ["gpt2-decode-cuda-greedy-8", "gpt2-decode-cuda-sampled-1", "gpt2-mixed-cuda"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2-decode-cuda-greedy-8",
+        "gpt2-decode-cuda-sampled-1",
+        "gpt2-mixed-cuda",
+        "beam-cuda-beam5-8",
+        "beam-cuda-greedy-1",
+    ],
+)
 def test_a_case_for_a_gpu_runs_small_on_the_cpu(name):
     pytest.importorskip("transformers")
     small = tiny(name)
