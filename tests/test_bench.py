@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -25,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench import __main__ as command  # noqa: E402
-from bench import harness, scores  # noqa: E402
+from bench import harness, scores, training  # noqa: E402
 from bench.cases import (  # noqa: E402
     all_cases,
     gpt2_decode_cuda,
@@ -331,18 +333,37 @@ def test_a_small_translation_case_runs_for_real(beam, monkeypatch):
     assert set(result["sides"]) == {OURS, translate_marian.HF}
 
 
-def test_the_sides_of_the_case_for_a_gpu_learn_the_same(tmp_path):
+TRAINING = {case.name: module.CONTEST for module in (gpt2_train_cuda,) for case in module.CASES}
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_the_sides_of_a_training_case_learn_the_same(name, tmp_path):
     """Tiny, eager and on the CPU: from the same weights, on the same batches, step by step."""
-    pytest.importorskip("transformers")
-    size = gpt2_train_cuda.Size(layers=2, heads=2, width=16, context=12, rows=3, vocab=70)
-    tokens = gpt2_train_cuda.draw_tokens(size.vocab, 2000)
-    ours = gpt2_train_cuda.our_loop(size, tokens, tmp_path, device="cpu", compile="off")
-    theirs = gpt2_train_cuda.TheirLoop(size, ours.model, tokens, torch.device("cpu"), compile=False)
+    contest = TRAINING[name]
+    pytest.importorskip(contest.module)
+    ours = training.our_loop(contest, "tiny", tmp_path / "run", device="cpu", compile="off")
+    theirs = training.HandLoop(contest, ours, ours.model, compile=False)
     batches = [gpt_train_step.first_work(ours, 0, i).pieces[0].tensors for i in range(4)]
-    found = [float(theirs.step(batch["ids"], batch["targets"])) for batch in batches]
-    np.testing.assert_allclose(gpt2_train_cuda.our_losses(ours, 4), found, rtol=1e-4)
+    found = [float(theirs.step(batch)) for batch in batches]
+    np.testing.assert_allclose(training.our_losses(ours, 4), found, rtol=1e-4)
+    assert found[-1] != found[0]
     theirs.some_steps()
-    ours.some_steps()
+    training.our_steps(ours)
+
+
+def test_the_memory_of_a_side_is_the_least_that_is_free_while_it_trains(monkeypatch):
+    free = {"now": 100, "cached": 0}
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.update(now=free["now"] + free["cached"], cached=0))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free["now"] * training.GIB, 1000 * training.GIB))
+
+    def build() -> Any:
+        free.update(now=free["now"] - 50, cached=30)  # what only the building takes
+        return lambda: free.update(now=free["now"] - 5)
+
+    assert training._watched(build) == 20 + 4 * 5  # what stands, and 5 per call
+    for contest in TRAINING.values():  # sent to another process
+        pickle.dumps(partial(training.build_side, contest, OURS, "tiny", "cpu"))
 
 
 def tiny(name: str) -> Case:
