@@ -66,6 +66,7 @@ def save_gpt2(size: Size, folder: Path) -> Path:
             n_head=size.heads, initializer_range=0.04, bos_token_id=None, eos_token_id=None,
         )
     )  # fmt: skip
+    folder.mkdir(parents=True)
     model.save_pretrained(folder)
     words = {byte: i for i, byte in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
     words |= {f"w{i}": i for i in range(len(words), size.vocab)}

@@ -33,6 +33,8 @@ from bench.cases import (  # noqa: E402
     gpt2_decode_cuda,
     gpt2_train_cuda,
     gpt_train_step,
+    sampling_cpu,
+    start_up,
     translate_marian,
     word2vec_gensim,
 )
@@ -406,6 +408,27 @@ def test_the_case_that_decodes_sees_other_weights(monkeypatch):
     monkeypatch.setattr(gpt2_decode_cuda, "our_run", other)
     with pytest.raises(UserError, match="likeliest tokens of both are equal"):
         harness.run(tiny("gpt2-decode-cuda-greedy-8"), repeats=1, warm_up=0, threads=1, command="")
+
+
+def test_the_choice_of_tokens_is_that_of_transformers(monkeypatch, tmp_path):
+    pytest.importorskip("transformers")
+    small = {"rows": "3", "vocab": "300"}
+    assert "100.00 %" in sampling_cpu.prepare({sampling_cpu.HF}, tmp_path, **small).checked
+    monkeypatch.setattr(sampling_cpu, "TOP_K", 3)
+    real = sampling_cpu.their_warpers()
+    monkeypatch.setattr(sampling_cpu, "TOP_K", 50)
+    monkeypatch.setattr(sampling_cpu, "their_warpers", lambda: real)
+    with pytest.raises(UserError, match="the distribution of transformers"):
+        sampling_cpu.prepare({sampling_cpu.HF}, tmp_path, **small)
+
+
+def test_a_command_that_starts_prints_what_the_other_side_prints(monkeypatch, tmp_path):
+    pytest.importorskip("transformers")
+    found = start_up.prepare_use({start_up.HF}, tmp_path)
+    assert set(found.sides) == {OURS, start_up.HF}
+    monkeypatch.setattr(start_up, "GENERATE", "print('other')")
+    with pytest.raises(UserError, match="same text"):
+        start_up.prepare_use({start_up.HF}, tmp_path / "again")
 
 
 def test_tokens_of_the_case_for_a_gpu_can_be_learned():
