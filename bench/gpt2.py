@@ -77,13 +77,13 @@ def save_gpt2(size: Size, folder: Path) -> Path:
     return folder
 
 
-def our_run(saved: Path, device: str, precision: str) -> Run:
+def our_run(saved: Path, device: str, precision: str, engine: str = "torch") -> Run:
     """The same model, as `ayn import` and `load` make it."""
     if not (out := saved.parent / "run").exists():
         with redirect_stdout(StringIO()):
             import_run(saved, out)
     allow_tf32(precision)
-    return load(out, device, precision)
+    return load(out, device, precision, engine)
 
 
 def their_model(saved: Path, device: str, precision: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from allyouneed.decode import Hypothesis, Request
-from allyouneed.decode.beam import BeamSearch, penalty
+from allyouneed.decode.beam import CHUNK, BeamSearch, _continued, _Live, penalty
 from allyouneed.errors import UserError
 from allyouneed.nn.trace import Trace
 from generation import beam_search
@@ -201,6 +201,36 @@ def test_equal_scores_go_to_the_lower_ids() -> None:
     flat.table[:] = 0.0
     [hypotheses] = beam_search(flat, [[1]], beam=3, max_new=2, eos=5, alpha=0.0, n_best=3)
     assert [h.tokens for h in hypotheses] == [[0, 0], [0, 1], [0, 2]]
+
+
+def of_all(logprob: torch.Tensor, logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `count` lowest costs of all continuations, of equals the lower index: one key for each of them."""
+    cost = (logits.float().log_softmax(-1).view(*logprob.shape, -1) + logprob.unsqueeze(2)).abs().flatten(1)
+    key = torch.arange(cost.shape[1]) + cost.view(torch.int32).long() * 2**32
+    index = key.topk(min(count, cost.shape[1]), largest=False).indices
+    return index, 0 - cost.gather(1, index).nan_to_num(nan=INF, posinf=INF)
+
+
+@pytest.mark.parametrize("vocab", [1, 9, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 10 * CHUNK + 17])
+@pytest.mark.parametrize("beam", [1, 3, 5])
+def test_the_best_continuations_are_those_of_all_in_order(vocab: int, beam: int) -> None:
+    torch.manual_seed(vocab)
+    sentences, count = 40, 2 * beam
+    logits = torch.randn(sentences * beam, vocab).bfloat16()  # rounded, so that many are equal
+    logits[::7] = logits[::7].round()
+    logits[::5, torch.rand(vocab) < 0.5] = -INF
+    logits[3::11] = -INF  # nothing may follow: all of them are NaN
+    logprob = -torch.randint(0, 3, (sentences, beam)).float()  # equal ones, too
+    logprob[::6, 1:] = -INF  # no hypothesis
+    zeros = torch.zeros(sentences, beam, dtype=torch.long)
+    live = _Live(logprob, zeros, zeros, torch.zeros(sentences, beam, 4, dtype=torch.long))
+    found = _continued(live, logits, torch.ones(sentences, 1, dtype=torch.long), count)
+    index, expected = of_all(logprob, logits, count)
+    assert torch.equal(found.parent * vocab + found.token, index)
+    assert torch.equal(found.logprob, expected)
+    equal = (expected[:, 1:] == expected[:, :-1]) & (expected[:, 1:] > -INF)
+    assert equal.any() or vocab == 1
+    assert torch.equal(found.tokens[..., 0], found.token)
 
 
 def test_the_models_limit_bounds_the_search() -> None:

@@ -30,6 +30,7 @@ from bench.harness import OURS, Case, Peer, Prepared, same
 BASE = Size(layers=6, heads=8, width=512, hidden=2048, vocab=32_000)
 SIZES = {"base": (BASE, 64), "tiny": (Size(layers=2, heads=2, width=32, hidden=64, vocab=200), 8)}  # and new tokens
 Ids = list[list[int]]
+FAST = "allyouneed, compiled"
 
 
 def our_answers(writer: Writer, beam: int, new: int, sources: Ids) -> Ids:
@@ -80,17 +81,19 @@ def prepare(beam: int, rows: int, peers: set[str], folder: Path, size: str, devi
     shape, new = SIZES[size]
     sources, dtype = sentences(rows, shape.vocab), torch.bfloat16 if precision == "bf16" else torch.float32
     models: dict[str, Any] = {OURS: our_model(shape, NEVER)}
+    models[FAST] = models[OURS]
     if HF in peers:
         models[HF] = their_model(models[OURS])
-    searches: dict[str, Any] = {
-        OURS: lambda model: partial(our_answers, Writer(model)),
-        HF: lambda model: partial(their_answers, model),
-    }
+
+    def search(name: str, model: Any) -> Callable[..., Ids]:
+        if name == FAST:
+            model.compile_step()
+        return partial(their_answers, model) if name == HF else partial(our_answers, Writer(model))
 
     def made(numbers: torch.dtype) -> tuple[dict[str, Any], dict[str, Callable[[], Ids]]]:
         """The models with such weights, and the sides."""
         moved = {name: deepcopy(model).to(device, numbers) for name, model in models.items()}
-        return moved, {name: partial(searches[name](model), beam, new, sources) for name, model in moved.items()}
+        return moved, {name: partial(search(name, model), beam, new, sources) for name, model in moved.items()}
 
     allow_tf32("fp32")
     ready, sides = made(torch.float32)
@@ -115,8 +118,8 @@ def case(beam: int, rows: int) -> Case:
         f"{rows} {'sentences' if rows > 1 else 'sentence'} of 4 to 32 random words, at once, through a Transformer of "
         f"Marian's architecture ({size.layers} + {size.layers} layers, width {size.width}, {size.heads} heads, "
         f"feed-forward {size.hidden}, vocabulary {size.vocab:,}, random weights) by {search}; no sentence may end, so "
-        f"every answer has {new} tokens. Ours is the writer of `ayn use`, the peer `MarianMTModel.generate` with the "
-        f"same weights, on one padded batch{STOPPING if beam > 1 else ''}."
+        f"every answer has {new} tokens. Ours is the writer of `ayn use`, as it is and with "
+        f"engine=compiled, the peer `MarianMTModel.generate` with the same weights, on one padded batch{STOPPING if beam > 1 else ''}."
     )
     name = f"beam-cuda-{f'beam{beam}' if beam > 1 else 'greedy'}-{rows}"
     options = {"size": "base", "device": "cuda", "precision": "bf16"}

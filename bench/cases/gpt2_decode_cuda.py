@@ -16,6 +16,7 @@ from allyouneed.runtime import allow_tf32
 from bench.gpt2 import SIZES, Ids, Size, our_answers, our_run, save_gpt2, their_answers, their_model
 from bench.harness import OURS, Case, Peer, Prepared, same
 
+FAST = "allyouneed, compiled"
 HF, COMPILED = "transformers", "transformers, static cache, compiled"
 SAMPLED = {"temperature": 0.8, "top_k": 50, "top_p": 0.9}
 
@@ -70,8 +71,11 @@ def prepare(
         allow_tf32("fp32")
         checked = check(runs["fp32"], models["fp32"], prompts, requests, how, shape.new)
     allow_tf32(precision)
-    decoder = Decoder(runs[precision].model, rows)
-    sides: dict[str, Callable[..., Ids]] = {OURS: partial(our_answers, decoder, requests)}
+    engines = {OURS: "torch", FAST: "compiled"}
+    sides: dict[str, Callable[..., Ids]] = {
+        name: partial(our_answers, Decoder(our_run(saved, device, precision, engine).model, rows), requests)
+        for name, engine in engines.items()
+    }
     if HF in peers:
         theirs = partial(their_answers, models[precision], prompts, shape.new, do_sample=bool(how), **how)
         sides[HF] = theirs
@@ -104,8 +108,8 @@ def case(rows: int, how: dict[str, Any]) -> Case:
         f"{rows} prompts of {size.prompt} tokens, each continued by {size.new}, "
         f"{f'sampled ({settings})' if how else 'greedy'}, by GPT-2 with {size.layers} layers, width {size.width} and "
         f"{size.vocab:,} tokens, random weights that transformers has saved and `ayn import` has read. Ours is the "
-        "Decoder of `ayn use`; the peer is GPT2LMHeadModel.generate with its default cache"
-        f"{'' if how else static}. The time to the first tokens is from the call until those of all rows are on the "
+        "Decoder of `ayn use`, as it is and with engine=compiled; the peer is GPT2LMHeadModel.generate with its default "
+        f"cache{'' if how else static}. The time to the first tokens is from the call until those of all rows are on the "
         "host."
     )
     options = {"size": "base", "device": "cuda", "precision": "bf16"}

@@ -328,17 +328,47 @@ class BeamSearch:
         return torch.cat([full | safe, bad.any(1, keepdim=True)], dim=1).T
 
 
+CHUNK = 128  # tokens of the vocabulary of which the likeliest stands for all, until it is among the best
+
+
 def _continued(live: _Live, logits: Tensor, n: Tensor, count: int) -> _Live:
     """The `count` best continuations of each sentence, each with its n-th token; n (B, 1)."""
-    cost = logits.float().log_softmax(-1).add_(live.logprob.view(-1, 1)).abs_().view(len(live.logprob), -1)
-    # topk leaves the order of equal costs open. Integers with the bits of the cost above and the index below, for
-    # costs are positive, have no equals.
-    index = torch.arange(cost.shape[1], device=cost.device)  # cost (B, beam·V)
-    key = torch.add(index, cost.view(torch.int32), alpha=2**32)
-    index = key.topk(min(count, cost.shape[1]), largest=False).indices
+    beam, vocab = live.logprob.shape[1], logits.shape[1]
+    logprobs = logits.log_softmax(-1, dtype=torch.float32).unflatten(0, (-1, beam))  # (B, beam, V)
+    index = _candidates(live.logprob, logprobs, count)
+    cost = _cost(live.logprob.gather(1, index // vocab), logprobs.flatten(1).gather(1, index))
+    best = _cheapest(cost, index, count)
+    index, cost = index.gather(1, best), cost.gather(1, best)
     # If a model forbids every token, log_softmax gives NaN, which sorts last; it means: never.
-    logprob = 0 - cost.gather(1, index).nan_to_num(nan=-NEVER, posinf=-NEVER)
-    parent, token = index // logits.shape[1], index % logits.shape[1]
+    logprob = 0 - cost.nan_to_num(nan=-NEVER, posinf=-NEVER)
+    parent, token = index // vocab, index % vocab
     at = (n - 1).unsqueeze(2).expand(-1, token.shape[1], 1)
     tokens = _pick(live.tokens, parent).scatter_(2, at, token.unsqueeze(2))
     return _Live(logprob, parent, token, tokens)
+
+
+def _candidates(logprob: Tensor, logprobs: Tensor, count: int) -> Tensor:
+    """Indices among all continuations (beam·V), of which the `count` best are certainly some: all tokens of the `count`
+    chunks whose likeliest ones are the best, and those behind the last whole chunk."""
+    (sentences, beam, vocab), device = logprobs.shape, logprobs.device
+    chunks = vocab // CHUNK
+    likeliest = logprobs[..., : chunks * CHUNK].unflatten(2, (chunks, CHUNK)).amax(3)
+    first = vocab * torch.arange(beam, device=device)[:, None] + CHUNK * torch.arange(chunks, device=device)
+    first = first.flatten().expand(sentences, -1)
+    best = _cheapest(_cost(logprob.unsqueeze(2), likeliest).flatten(1), first, count)
+    inside = first.gather(1, best).unsqueeze(2) + torch.arange(CHUNK, device=device)
+    rest = torch.arange(beam * vocab, device=device).view(beam, vocab)[:, chunks * CHUNK :].flatten()
+    return torch.cat([inside.flatten(1), rest.expand(sentences, -1)], dim=1)
+
+
+def _cost(logprob: Tensor, more: Tensor) -> Tensor:
+    """Of a hypothesis that goes on: its negative log-probability, which is positive."""
+    return (logprob + more).abs()
+
+
+def _cheapest(cost: Tensor, index: Tensor, count: int) -> Tensor:
+    """Where the `count` lowest costs (B, M) are, the lowest first, of equals that with the lower `index` (B, M)."""
+    # topk leaves the order of equals open. Integers with the bits of the cost above and the index below, for costs are
+    # positive, have no equals.
+    key = torch.add(index, cost.view(torch.int32), alpha=2**32)
+    return key.topk(min(count, key.shape[1]), largest=False).indices
