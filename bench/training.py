@@ -89,7 +89,7 @@ def our_losses(loop: OurLoop, steps: int) -> list[float]:
 
 
 def our_steps(loop: OurLoop) -> None:
-    attend_by_cudnn(not loop.task.examples("train").varies)  # as the loop of a run has it
+    attend_by_cudnn(not loop.feed.examples.varies)  # as the loop of a run has it
     loop.some_steps(STEPS)
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -30,12 +31,15 @@ from bench import __main__ as command  # noqa: E402
 from bench import harness, scores, training  # noqa: E402
 from bench.cases import (  # noqa: E402
     all_cases,
+    bert_mlm_cuda,
     gpt2_decode_cuda,
     gpt2_train_cuda,
     gpt_train_step,
     sampling_cpu,
     start_up,
+    transformer_train_cuda,
     translate_marian,
+    vit_train_cuda,
     word2vec_gensim,
 )
 from bench.harness import OURS, Case, Peer, Prepared, measure, ratio, same, spread, table, write  # noqa: E402
@@ -289,9 +293,12 @@ def test_the_signature_of_a_table_is_what_its_runs_share():
     assert "| RNN (`tag/rnn`) | 50.00 | 60.00 | 55.00 | 7.07 | 2.0 |" in text
 
 
-def test_names_of_cases_are_unique():
+def test_names_of_cases_are_unique_and_in_the_readme():
     names = [case.name for case in all_cases()]
     assert len(names) == len(set(names))
+    listed = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "bench" / "README.md").read_text(encoding="utf-8"), re.M)
+    assert not [name for name in names if not name.startswith(tuple(listed))]
+    assert not [name for name in listed if not any(one.startswith(name) for one in names)]
 
 
 def test_a_small_training_case_runs_for_real(monkeypatch):
@@ -335,7 +342,8 @@ def test_a_small_translation_case_runs_for_real(beam, monkeypatch):
     assert set(result["sides"]) == {OURS, translate_marian.HF}
 
 
-TRAINING = {case.name: module.CONTEST for module in (gpt2_train_cuda,) for case in module.CASES}
+MODULES = gpt2_train_cuda, bert_mlm_cuda, transformer_train_cuda, vit_train_cuda
+TRAINING = {case.name: module.CONTEST for module in MODULES for case in module.CASES}
 
 
 @pytest.mark.parametrize("name", TRAINING)

@@ -92,7 +92,7 @@ def prepare(
 
     def scores() -> dict[str, dict[str, list[float]]]:
         found: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(5):
+        for _ in range(3):
             for name, side in sides.items():
                 side(firsts=found[name])
         return {name: {"ms to the first tokens": [1000 * s for s in seconds]} for name, seconds in found.items()}
