@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -29,14 +29,14 @@ from allyouneed.training.fit import _choose_compile
 from bench.cases.gpt_train_step import OurLoop, first_work
 from bench.harness import OURS, Case, Peer, Prepared, same
 
-STEPS = 20  # per call
+STEPS, BATCHES = 20, 100  # per call, and those of the other side, which come again
 LEARNING_RATE = 3e-4
 GIB = 1 << 30
 WORK = (
     "CUDA, bf16 autocast, no dropout; fused AdamW, gradient norm clipped at 1. Ours is the loop of `ayn train "
     "train.compile=on` with its batches, metrics and checks, without evaluations and checkpoints. The peer is under "
     "torch.compile, in a loop written by hand, its batches on the GPU from the beginning. The memory is what a side "
-    "takes of the GPU while it trains in a process of its own, as the driver tells it."
+    "takes of the GPU while it trains in a process of its own, as the driver tells it, with its batches."
 )
 
 
@@ -88,6 +88,11 @@ def our_losses(loop: OurLoop, steps: int) -> list[float]:
     return found
 
 
+def some_batches(loop: OurLoop) -> Iterator[Batch]:
+    """The first batches of our loop, or all of an epoch."""
+    return (loop.feed.split(numbers, 1, key=0)[0] for numbers in loop.feed.plan(0)[:BATCHES])
+
+
 def our_steps(loop: OurLoop) -> None:
     attend_by_cudnn(not loop.feed.examples.varies)  # as the loop of a run has it
     loop.some_steps(STEPS)
@@ -105,8 +110,7 @@ class HandLoop:
         others = [p for p in self.model.parameters() if p.dim() < 2]
         groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.95), fused=True)
-        feed, numbers = ours.feed, ours.feed.plan(0)[:STEPS]
-        self.batches = cycle([feed.split(some, 1, key=0)[0].to(self.device).tensors for some in numbers])
+        self.batches = cycle([batch.to(self.device).tensors for batch in some_batches(ours)])
 
     def step(self, tensors: Any) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
@@ -181,8 +185,7 @@ def prepare(contest: Contest, peers: set[str], folder: Path, size: str, device: 
         told = f"from the same weights, the first loss of both agrees to 0.01 (difference {gap:.4f})"
         checked += "; " + same(told, gap < 0.01)
         sides[contest.peer] = theirs.some_steps
-    numbers = ours.feed.plan(0)[:STEPS]
-    units = np.mean([contest.units(ours.feed.split(some, 1, key=0)[0]) for some in numbers])
+    units = np.mean([contest.units(batch) for batch in some_batches(ours)])
 
     def scores() -> dict[str, dict[str, list[float]]]:
         if not compiled:

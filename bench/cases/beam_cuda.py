@@ -118,8 +118,8 @@ def case(beam: int, rows: int) -> Case:
         f"{rows} {'sentences' if rows > 1 else 'sentence'} of 4 to 32 random words, at once, through a Transformer of "
         f"Marian's architecture ({size.layers} + {size.layers} layers, width {size.width}, {size.heads} heads, "
         f"feed-forward {size.hidden}, vocabulary {size.vocab:,}, random weights) by {search}; no sentence may end, so "
-        f"every answer has {new} tokens. Ours is the writer of `ayn use`, as it is and with "
-        f"engine=compiled, the peer `MarianMTModel.generate` with the same weights, on one padded batch{STOPPING if beam > 1 else ''}."
+        f"every answer has {new} tokens. Ours is the writer of `ayn use`, as it is and with engine=compiled, the peer "
+        f"`MarianMTModel.generate` with the same weights, on one padded batch{STOPPING if beam > 1 else ''}."
     )
     name = f"beam-cuda-{f'beam{beam}' if beam > 1 else 'greedy'}-{rows}"
     options = {"size": "base", "device": "cuda", "precision": "bf16"}

@@ -38,7 +38,9 @@ class Pairs(Translate):
     def __init__(self, recipe: Recipe, size: Size) -> None:
         super().__init__(recipe)
         self.size, draw = size, np.random.default_rng(0)
-        lengths = np.clip(draw.lognormal(3.1, 0.6, (2, size.pairs)), SHORTEST, LONGEST).astype(int)
+        long = draw.lognormal(3.1, 0.6, size.pairs)  # and a target is about as long as its source
+        lengths = np.stack([long, long * draw.lognormal(0, 0.15, size.pairs)])
+        lengths = np.clip(lengths, SHORTEST, LONGEST).astype(int)
         sources = [FIRST + draw.integers(size.vocab - FIRST - 1, size=n) for n in lengths[0]]
         targets = [np.resize(source, n) + 1 for source, n in zip(sources, lengths[1])]
         sides = [Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)])) for rows in (sources, targets)]
