@@ -113,6 +113,7 @@ def score_command(
     mirror: common.Mirror = None,
     device: common.Device = "auto",
     precision: common.Precision = "auto",
+    engine: common.Engine = "torch",
 ) -> None:
     """Score a run on its test split or, with --data, on other files: perplexity and bits
     per byte; BLEU, chrF and exact match; accuracy and macro-F1; precision, recall and F1
@@ -126,7 +127,7 @@ def score_command(
     """
     own = [item for item in overrides or [] if item.startswith("task.questions=")]
     settings = given_settings([item for item in overrides or [] if item not in own], "decode", "data")
-    loaded = load(run, device, precision)
+    loaded = load(run, device, precision, engine)
     if own:
         from allyouneed.recipe import Recipe, override
 

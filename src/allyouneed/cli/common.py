@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.config import PRECISIONS, SECTIONS
+from allyouneed.config import ENGINES, PRECISIONS, SECTIONS
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import columns
 from allyouneed.terminal import brief, write
@@ -44,6 +44,7 @@ Mirror = Annotated[str | None, option("DIR", "Folder with copies of the public d
 Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing run, or export.")]
 Device = Annotated[str, option("NAME", "auto, cpu, cuda, cuda:1 or mps.")]
 Precision = Annotated[str, option("NAME", f"{', '.join(PRECISIONS)}.")]
+Engine = Annotated[str, option("NAME", f"What computes the answers: {', '.join(ENGINES)}; ct2 has --precision int8.")]
 
 
 def complain(problem: str) -> None:
@@ -57,10 +58,10 @@ def print_columns(rows: Sequence[tuple[str, ...]], fold: bool = True) -> None:
     write("\n".join(columns(rows, width)))
 
 
-def load(path: str, device: str = "auto", precision: str = "auto") -> Run:
+def load(path: str, device: str = "auto", precision: str = "auto", engine: str = "torch") -> Run:
     from allyouneed import run
 
-    return run.load(path, device, precision)
+    return run.load(path, device, precision, engine)
 
 
 def as_paths(data: list[str] | None) -> list[str | Path] | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from allyouneed import catalog
 from allyouneed.cli.listing import LISTS, SETTINGS, lectures, values_of
-from allyouneed.config import PRECISIONS, SECTIONS
+from allyouneed.config import ENGINES, PRECISIONS, SECTIONS
 from allyouneed.errors import UserError
 from allyouneed.recipe import recipe_names, recipe_text
 from allyouneed.terminal import brief
@@ -126,6 +126,7 @@ def _values(parameter: str, command: str, given: Sequence[str], unfinished: str)
         "pool": ("mean", "max", "first", "last"),
         "device": ("auto", "cpu", "cuda", "mps"),
         "precision": PRECISIONS,
+        "engine": ENGINES,
         "to": ("hf", "onnx", "ct2"),
         "numbers": ("float32", "int8"),
     }

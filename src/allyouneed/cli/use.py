@@ -47,6 +47,7 @@ def use_command(
     set_: Annotated[list[str] | None, option("KEY=VALUE", "A setting of [decode]; may be repeated.", "--set")] = None,
     device: common.Device = "auto",
     precision: common.Precision = "auto",
+    engine: common.Engine = "torch",
 ) -> None:
     """Answer TEXT, or standard input; with word vectors, "man + aunt - uncle".
 
@@ -73,7 +74,7 @@ def use_command(
     asked = [one for one in (*vectors[:1], *drawing, "--nearest" * bool(words and nearest_)) if one]
     if len(asked) > 1:
         raise UserError(f"{asked[0]} and {asked[1]} ask for different things: give one of them")
-    loaded = load(run, device, precision)
+    loaded = load(run, device, precision, engine)
     how = "table" if table else "json" if json else "text"
     typed = sys.stdin is not None and sys.stdin.isatty()
     if vectors:
