@@ -74,7 +74,13 @@ def test_beams_are_the_same(kind, lm, translator, tmp_path):
     run = other(load({"lm": lm, "translator": translator}[kind], "cpu"), **SMALL)
     made = through(run, "ct2", tmp_path / "out")
     greedy = [answer.tokens for answer in run.answers(TEXTS[kind], method="greedy", max_new=20, stop=())]
-    for settings in ({"alpha": 0.0}, {"alpha": 0.0, "length_penalty": "gnmt"}, {"alpha": 0.6}, {"stop": ["e"]}):
+    for settings in (
+        {"alpha": 0.0},
+        {"alpha": 0.0, "length_penalty": "gnmt"},
+        {"alpha": 0.6},
+        {"alpha": 2.0},
+        {"stop": ["e"]},
+    ):
         given: dict[str, Any] = {"method": "beam", "beam": 3, "length_penalty": "power", "max_new": 20, "stop": ()}
         wanted = run.answers(TEXTS[kind], **{**given, **settings})
         assert_same(made.answers(TEXTS[kind], **{**given, **settings}), wanted)
@@ -339,3 +345,20 @@ def test_a_model_that_an_engine_lacks(pretrained, tmp_path):
         with pytest.raises(UserError, match="a run of the model elmo for the task lm cannot be written"):
             load(pretrained, engine=engine)
     assert not list((tmp_path / "cache" / "engines").glob("*"))
+
+
+def test_the_command_line_has_engines(translator, command):
+    wanted = load(translator, "cpu").predict(SENTENCES[:3])
+    used = command("use", translator, "--engine", "ct2", input="".join(f"{text}\n" for text in SENTENCES[:3]))
+    assert used.stdout.splitlines() == wanted
+    tested = command("test", translator, "--engine", "ct2", "--precision", "int8")
+    assert "precision:int8" in tested.stdout
+    for options, told in (
+        (("--engine", "ct3"), "ayn: there is no engine 'ct3'; did you mean 'ct2'?\n"),
+        (("--engine", "ct2", "--table"), "load the run without --engine for that\n"),
+        (("--engine", "onnx", "--set", "method=beam"), "choose greedy, or another engine\n"),
+    ):
+        refused = command("use", translator, "one", *options)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.endswith(told)
+        assert "Traceback" not in refused.stderr

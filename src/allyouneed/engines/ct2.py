@@ -21,6 +21,9 @@ from allyouneed.predict.processor import Processor
 from allyouneed.text import Tokenizer
 
 Found = list[tuple[list[int], float]]  # the tokens of each answer, with the one that has ended it, and its score
+# A beam ends when so many times `beam` hypotheses have ended; ours, when no other can become the best. With a strong
+# length penalty these are late ones, and only a search up to decode.max_new finds the same.
+PATIENCE, STRONG, WHOLE = 4, 1.0, 10_000
 
 
 class CT2(WritingEngine):
@@ -78,7 +81,9 @@ class CT2(WritingEngine):
     ) -> list[Answer]:
         ends = {tokenizer.eos} - {None}
         if decode.method == "beam":
-            found = self._search(prompts, ends, beam_size=decode.beam, length_penalty=decode.alpha)
+            patience = PATIENCE if decode.alpha <= STRONG else WHOLE
+            search = {"beam_size": decode.beam, "length_penalty": decode.alpha, "patience": patience}
+            found = self._search(prompts, ends, **search)
             return [searched(_hypothesis(*one, ends, decode.alpha), tokenizer, decode.stop) for one in found]
         ends |= prompts[0].stop
         if decode.stop or show is not None:
