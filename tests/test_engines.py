@@ -255,6 +255,29 @@ def test_a_cache_that_is_a_file(translator, tmp_path):
         load(translator, engine="ct2")
 
 
+def test_another_process_may_be_faster(translator, tmp_path, monkeypatch):
+    wanted, own = load(translator, "cpu").answers(SENTENCES), cached._compare
+
+    def compare(*given: Any) -> None:
+        own(*given)
+        monkeypatch.setattr(cached, "_compare", own)
+        load(translator, engine="ct2")
+
+    monkeypatch.setattr(cached, "_compare", compare)
+    for _ in range(2):
+        assert_same(load(translator, engine="ct2").answers(SENTENCES), wanted)
+    assert len(list((tmp_path / "cache" / "engines").iterdir())) == 1
+
+
+def test_what_the_library_cannot_do_is_told(translator, monkeypatch):
+    def refused(*_: Any, **__: Any) -> None:
+        raise ValueError("no int8 here")
+
+    monkeypatch.setattr(ctranslate2, "Translator", refused)
+    with pytest.raises(UserError, match="CTranslate2 cannot open this run: no int8 here; try another engine"):
+        load(translator, precision="int8", engine="ct2")
+
+
 def test_int8_is_a_precision_of_ct2(translator):
     made = load(translator, precision="int8", engine="ct2")
     assert made.precision == "int8"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +25,7 @@ from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import answered
 from allyouneed.predict.engine import Engine, WritingEngine
 from allyouneed.storage.runfolder import RunFolder
-from allyouneed.storage.wholefile import remove, write_json
+from allyouneed.storage.wholefile import remove, write_json, writing
 from allyouneed.terminal import write
 from allyouneed.version import __version__
 
@@ -59,20 +62,32 @@ def open_engine(
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
     exported = cache_folder() / "engines" / f"{folder.path.absolute().name[:40]}-{key}"
     if not _is_whole(exported):
-        remove(exported)
         run = load()
         write(f"writing the run for the engine {name}, once, into {exported}", err=True)
-        export_run(run, exported, name, NUMBERS[precision], overwrite=True, say=lambda line: None)
-        try:
-            model = opened(exported)
+        with _replacing(exported) as new:
+            export_run(run, new, name, NUMBERS[precision], overwrite=False, say=lambda line: None)
+            model = opened(new)
             if precision == "fp32" and isinstance(model, WritingEngine):
                 _compare(model, run)
-        except BaseException:
-            remove(exported)
-            raise
-        write_json(exported / SUMS, _sums(exported))
+            write_json(new / SUMS, _sums(new))
         return Opened(model, device, precision)
     return Opened(opened(exported), device, precision)
+
+
+@contextmanager
+def _replacing(exported: Path) -> Iterator[Path]:
+    """A new folder, which takes its place at the end of the block, unless another process was faster."""
+    with writing(exported):
+        exported.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".engine-", dir=exported.parent))
+    try:
+        yield work / "new"
+        if not _is_whole(exported):
+            remove(exported)
+            with writing(exported):
+                os.rename(work / "new", exported)
+    finally:
+        remove(work)
 
 
 def _pick_device(name: str, wanted: str) -> str:
@@ -123,12 +138,10 @@ def _compare(model: WritingEngine, run: Any) -> None:
     reader = processor.tokenizers["tokenizer.json"]
     longest = max(1, min(12, (model.limit or 12) // 2))
     decode = DecodeConfig(method="greedy", max_new=WRITTEN, stop=())
-    prompts = []
-    for _ in range(TEXTS):
-        size = int(torch.randint(1, longest + 1, (1,), generator=chance))
-        prompts.append(Prompt(torch.randint(len(reader), (size,), generator=chance).tolist(), WRITTEN))
-    tokenizer, found = processor.tokenizer, []
-    found = [answer.tokens for answer in answered(model.write(tokenizer, prompts, decode))]
+    sizes = torch.randint(1, longest + 1, (TEXTS,), generator=chance).tolist()
+    texts = [torch.randint(len(reader), (size,), generator=chance).tolist() for size in sizes]
+    prompts = [Prompt(ids, WRITTEN) for ids in texts]
+    found = [answer.tokens for answer in answered(model.write(processor.tokenizer, prompts, decode))]
     wanted = [answer.tokens for answer in answered(run.predictor.answers(prompts, decode))]
     if found != wanted:
         raise UserError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -37,14 +38,16 @@ class CT2(WritingEngine):
         (library,) = packages("ctranslate2")
         kind, _, index = device.partition(":")
         self.translates, self.positions = isinstance(outline, Transformer), positions(outline.config)
-        self.library = (library.Translator if self.translates else library.Generator)(
-            str(folder),
-            kind,
-            device_index=int(index or 0),
-            compute_type={"fp32": "float32"}.get(numbers, numbers),
-            inter_threads=1,
-            intra_threads=torch.get_num_threads(),
-        )
+        make = library.Translator if self.translates else library.Generator
+        with _told("cannot open this run"):
+            self.library = make(
+                str(folder),
+                kind,
+                device_index=int(index or 0),
+                compute_type={"fp32": "float32"}.get(numbers, numbers),
+                inter_threads=1,
+                intra_threads=torch.get_num_threads(),
+            )
         reader = processor.tokenizers["tokenizer.json"]
         self.tokens = vocabulary(reader, len(reader))
         self.ids = {token: id for id, token in enumerate(vocabulary(processor.tokenizer, len(processor.tokenizer)))}
@@ -128,10 +131,21 @@ class CT2(WritingEngine):
         search |= {"end_token": [self.names[id] for id in sorted(ends)]} if ends else {}
         if self.translates:
             search |= {"max_input_length": 0, "max_decoding_length": limit, "min_decoding_length": 0}
-            made = self.library.translate_batch(texts, **search)
+            with _told("has failed"):
+                made = self.library.translate_batch(texts, **search)
             return [([self.ids[token] for token in one.hypotheses[0]], one.scores[0]) for one in made]
-        made = self.library.generate_batch(texts, max_length=limit, include_prompt_in_result=False, **search)
+        with _told("has failed"):
+            made = self.library.generate_batch(texts, max_length=limit, include_prompt_in_result=False, **search)
         return [(one.sequences_ids[0], one.scores[0]) for one in made]
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Turn an error of the library, such as a type of numbers that the machine lacks, into a sentence."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"CTranslate2 {what}: {error}; try another engine") from None
 
 
 def _whole(tokens: list[int], logprob: float, ends: set[Any], tokenizer: Tokenizer) -> Answer:
