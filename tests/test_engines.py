@@ -88,11 +88,15 @@ def test_beams_are_the_same(kind, lm, translator, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["ct2", "onnx"])
-def test_what_is_shown_comes_piece_by_piece(engine, lm, tmp_path):
-    run = other(load(lm, "cpu"), **SMALL)
+@pytest.mark.parametrize("kind", TEXTS)
+def test_what_is_shown_comes_piece_by_piece(kind, engine, lm, translator, tmp_path):
+    run = other(load({"lm": lm, "translator": translator}[kind], "cpu"), **SMALL)
     shown: dict[str, list[str]] = {"torch": [], engine: []}
-    for made, name in ((run, "torch"), (through(run, engine, tmp_path / "out"), engine)):
-        made.answers(BEGINNINGS[:3], show=shown[name].append, method="greedy", max_new=20, stop=())
+    answers = [
+        made.answers(TEXTS[kind], show=shown[name].append, method="greedy", max_new=30, stop=())
+        for made, name in ((run, "torch"), (through(run, engine, tmp_path / "out"), engine))
+    ]
+    assert_same(answers[1], answers[0])
     assert shown[engine] == shown["torch"]
     assert len(shown[engine]) > 5
 

@@ -39,7 +39,7 @@ class CT2(WritingEngine):
         kind, _, index = device.partition(":")
         self.translates, self.positions = isinstance(outline, Transformer), positions(outline.config)
         make = library.Translator if self.translates else library.Generator
-        with _told("cannot open this run"):
+        with _explained("cannot open this run"):
             self.library = make(
                 str(folder),
                 kind,
@@ -67,7 +67,7 @@ class CT2(WritingEngine):
             )
 
     def alike(self, decode: DecodeConfig) -> bool:
-        return not self.translates or decode.method == "beam" or bool(decode.stop)
+        return not self.translates or decode.method == "beam"
 
     def fitted(self, prompt: Prompt) -> Prompt:
         prompt = super().fitted(prompt)
@@ -110,7 +110,7 @@ class CT2(WritingEngine):
         def take(step: Any) -> bool:
             try:
                 draft, end = drafts[step.batch_id], step.token_id in ends
-                last = "stop" if end else "length" if step.step + 1 >= prompts[0].max_new else None
+                last = "stop" if end else "length" if step.step + 1 >= prompts[step.batch_id].max_new else None
                 token = None if end else step.token_id
                 if draft.answer is None:
                     draft.take(Event(0, token, step.log_prob, last, end=step.token_id if end else None))
@@ -131,16 +131,16 @@ class CT2(WritingEngine):
         search |= {"end_token": [self.names[id] for id in sorted(ends)]} if ends else {}
         if self.translates:
             search |= {"max_input_length": 0, "max_decoding_length": limit, "min_decoding_length": 0}
-            with _told("has failed"):
+            with _explained("has failed"):
                 made = self.library.translate_batch(texts, **search)
             return [([self.ids[token] for token in one.hypotheses[0]], one.scores[0]) for one in made]
-        with _told("has failed"):
+        with _explained("has failed"):
             made = self.library.generate_batch(texts, max_length=limit, include_prompt_in_result=False, **search)
         return [(one.sequences_ids[0], one.scores[0]) for one in made]
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _explained(what: str) -> Iterator[None]:
     """Turn an error of the library, such as a type of numbers that the machine lacks, into a sentence."""
     try:
         yield
