@@ -11,7 +11,7 @@ import torch
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.decode import Request
 from allyouneed.errors import UserError
-from allyouneed.predict.answers import _Draft
+from allyouneed.predict.answers import Draft
 from allyouneed.run import Run, train
 from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 from generation import generate
@@ -186,7 +186,7 @@ def test_shown_pieces_are_the_answer_and_hold_back_what_may_become_a_stop(writer
     shown.clear()
     answer = writer.answers(["one"], show=shown.append, method="sample", n_best=3, max_new=6)[0]
     assert "".join(shown) == answer.text  # and not the others
-    draft = _Draft(writer.task.tokenizer, ("abc",), shown.append)
+    draft = Draft(writer.task.tokenizer, ("abc",), shown.append)
     shown.clear()
     for piece in ("xa", "b", "a", "bc", "never"):
         if draft.add(piece):

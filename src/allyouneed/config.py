@@ -14,7 +14,7 @@ from typing import Any
 from allyouneed.errors import UserError, nearest, shortened
 
 PRECISIONS = ("auto", "fp32", "tf32", "bf16")  # of a training and of a loaded run
-ENGINES = ("torch", "compiled")
+ENGINES = ("torch", "compiled", "onnx", "ct2")  # what computes the answers of a loaded run
 
 
 def option(

@@ -19,6 +19,7 @@ IN_PYTHON = {
     "--run": "run",
     "--as": "`ayn import --as`",
     "--to": "to",
+    "--engine": "engine",
 }
 shell = False  # whether the user types commands; set by the command line
 

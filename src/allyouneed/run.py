@@ -29,6 +29,7 @@ from allyouneed.models.base import Writer
 from allyouneed.predict.answers import Answer, Line
 from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
 from allyouneed.predict.embed import Embedding, Found, Layers
+from allyouneed.predict.engine import Engine
 from allyouneed.predict.images import ImageReader
 from allyouneed.predict.processor import compile_step, load_processor, load_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
@@ -80,6 +81,7 @@ class Run:
         self.folder, self.predictor, self.config = folder, predictor, config
         self.recipe, self.processor, self.model = predictor.recipe, predictor.processor, predictor.model
         self.device, self.precision, self.engine = device, precision, engine
+        self.outline = self.model.outline if isinstance(self.model, Engine) else self.model  # its modules and shapes
 
     @cached_property
     def task(self) -> Task:
@@ -93,7 +95,7 @@ class Run:
 
     def _facts(self) -> list[str]:
         """What the run is, in a few words: task, model, size, and its first score."""
-        parameters = human_count(sum(p.numel() for p in self.model.parameters()))
+        parameters = human_count(sum(p.numel() for p in self.outline.parameters()))
         scores = [f"{split} {found[0].short}" for split, found in self.scores().items() if found][:1]
         return [self.recipe.task_kind, self.recipe.model_kind, f"{parameters} parameters", *scores]
 
@@ -323,7 +325,7 @@ class Run:
             "name": self.folder.path.absolute().name,
             "task": self.recipe.task_kind,
             "model": self.recipe.model_kind,
-            "parameters": sum(weight.numel() for weight in self.model.parameters()),
+            "parameters": sum(weight.numel() for weight in self.outline.parameters()),
             "step": step,
             "precision": self.precision,
             "device": self.device,
@@ -373,6 +375,8 @@ class Run:
     ) -> list[Path]:
         """Write the run into the folder `out` for another library, `to` "hf", "onnx" or "ct2"; returns the files.
         `numbers` is the type of the weights for ct2: float32 or int8."""
+        if isinstance(self.model, Engine):
+            raise self.model.lacks()
         return export_run(self, out, to, numbers, overwrite, say)
 
     def map_words(self, *words: str) -> WordMap:
@@ -384,7 +388,7 @@ class Run:
 
     def info(self) -> dict[str, Any]:
         """Parameters by part, FLOPs per token, memory, data, scores and versions."""
-        parts = parameters(self.model)
+        parts = parameters(self.outline)
         total = sum(parts.values())
         adam = self.recipe.train.optimizer == "adamw"
         context = self.processor.longest
@@ -393,12 +397,12 @@ class Run:
             "task": self.recipe.task_kind,
             "model": self.recipe.model_kind,
             "parameters": {**parts, "total": total},
-            "flops per token": flops(self.model, context),
+            "flops per token": flops(self.outline, context),
             "context": context,
             "loaded": {"device": self.device, "precision": self.precision, "engine": self.engine},
             "memory": {
                 "weights": (2 if self.precision == "bf16" else 4) * total,
-                "training": sum(lasting(self.model, adam=adam)),
+                "training": sum(lasting(self.outline, adam=adam)),
             },
             "imported": self.config.get("imported", ""),
             "data": self.config["data"],
@@ -423,17 +427,23 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
 
     `device` is "auto", "cpu", "cuda", "cuda:1" or "mps". `precision` is "fp32", "tf32" (fp32 weights, matrix products
     in TF32 on CUDA) or "bf16" (bf16 weights); "auto" is bf16 on a CUDA GPU and fp32 elsewhere. Word vectors are always
-    fp32. `engine` is "torch", or "compiled": the step of a model that writes is compiled, which takes some seconds and
-    makes decoding on a GPU faster.
+    fp32. `engine` computes the answers: "torch"; "compiled", torch with a compiled step, which takes some seconds and
+    makes decoding on a GPU faster; "ct2" (CTranslate2, with the precision fp32 or int8) or "onnx" (ONNX Runtime), for
+    which the run is exported into the cache once.
     """
+    check_engine(engine, precision)
     claim_process()
-    check_engine(engine)
     if engine == "compiled":
         share_compiled_code()
     if str(path).startswith(HUB):
         path = imported(str(path).removeprefix(HUB), say)
     folder = RunFolder.open(Path(path))
     kind, processor = catalog.predictor(folder.read_recipe().task_kind), load_processor(folder)
+    if engine not in ("torch", "compiled"):
+        from allyouneed.engines.cached import open_engine  # which imports every model
+
+        opened = open_engine(engine, folder, processor, device, precision, lambda: load(path, "cpu", "fp32"))
+        return Run(folder, kind(processor, opened.model), folder.read_config(), opened.device, opened.precision, engine)
     weights = load_weights(folder, processor)
     device = pick_device(device)
     precision = "fp32" if kind.full_precision else pick_precision(precision, device)

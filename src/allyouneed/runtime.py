@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from allyouneed.config import ENGINES, PRECISIONS, TrainConfig
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError, nearest, shortened
 
 if TYPE_CHECKING:
     import torch
@@ -146,9 +146,12 @@ def pick_precision(wanted: str, device: str) -> str:
     return "bf16" if device.startswith("cuda") and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
 
 
-def check_engine(wanted: str) -> None:
-    if wanted not in ENGINES:
-        raise UserError(f"engine = {wanted} is not one of {', '.join(ENGINES)}{nearest(wanted, ENGINES)}")
+def check_engine(engine: str, precision: str) -> None:
+    """Raise a UserError if there is no such engine, or if the precision is that of another."""
+    if engine not in ENGINES:
+        raise UserError(f"there is no engine '{shortened(engine)}'{nearest(engine, ENGINES)}")
+    if precision == "int8" and engine != "ct2":
+        raise UserError(f"precision = int8 is for the engine ct2, and the engine is {engine}: choose that, or fp32")
 
 
 def silence_bf16() -> None:

@@ -115,10 +115,9 @@ def score_command(
     precision: common.Precision = "auto",
     engine: common.Engine = "torch",
 ) -> None:
-    """Score a run on its test split or, with --data, on other files: perplexity and bits
-    per byte; BLEU, chrF and exact match; accuracy and macro-F1; precision, recall and F1
-    of entities; or analogies and similarity of word vectors (task.questions=FILE adds
-    your own questions).
+    """Score a run on its test split or, with --data, on other files: perplexity, bits per
+    byte; BLEU, chrF, exact match; accuracy, macro-F1; F1 of entities; or analogies and
+    similarity of words (task.questions=FILE adds yours).
 
     \b
     Example:

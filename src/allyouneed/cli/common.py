@@ -44,7 +44,7 @@ Mirror = Annotated[str | None, option("DIR", "Folder with copies of the public d
 Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing run, or export.")]
 Device = Annotated[str, option("NAME", "auto, cpu, cuda, cuda:1 or mps.")]
 Precision = Annotated[str, option("NAME", f"{', '.join(PRECISIONS)}.")]
-Engine = Annotated[str, option("NAME", f"What computes: {', '.join(ENGINES)}.")]
+Engine = Annotated[str, option("NAME", f"{', '.join(ENGINES)} (int8).")]
 
 
 def complain(problem: str) -> None:

@@ -49,9 +49,9 @@ def use_command(
     precision: common.Precision = "auto",
     engine: common.Engine = "torch",
 ) -> None:
-    """
-    \b
-    Answer TEXT, or standard input (with word vectors "man + aunt - uncle"):
+    """\b
+    Answer TEXT, or standard input; with word vectors, "man + aunt - uncle".
+    Example:
       ayn use runs/en-it "I am Italian." --set method=beam --set beam=4
     """
     for item in set_ or []:

@@ -45,7 +45,8 @@ def export_ct2(run: Any, folder: Path, quantization: str, say: Say) -> list[Path
         spec.save(str(folder))
     for name, data in run.processor.parts().items():
         write_bytes(folder / name, data)
-    reach = "any length" if model.config.positions == "rotary" else f"at most {_reach(model.config):,} tokens"
+    most = positions(model.config)
+    reach = f"at most {most:,} tokens" if most else "any length"
     say(f"CTranslate2: {quantization}, for texts of {reach}")
     if ends := getattr(run.processor, "ends", ()):
         say(f"the tokens {', '.join(map(str, ends))} end an answer too: give them to CTranslate2 as end_token")
@@ -71,9 +72,11 @@ def _check(model: GPT | Transformer) -> None:
         raise UserError(f"a matrix of {largest / 2**30:.1f} GiB is too large for CTranslate2, which takes 4 GiB")
 
 
-def _reach(config: Any) -> int:
-    """Rows of the table of positions."""
-    return config.context if config.positions == "learned" else max(TABLE, config.context)
+def positions(config: Any) -> int:
+    """Rows of the table of positions; 0: there is none, and a text may have any length."""
+    if config.positions == "rotary":
+        return 0
+    return int(config.context if config.positions == "learned" else max(TABLE, config.context))
 
 
 def _options(specs: Any, c: BlockConfig) -> dict[str, Any]:
@@ -101,7 +104,7 @@ def _gpt(specs: Any, model: GPT, run: Any) -> Any:
     )
     _fill_decoder(made, model.body.embedding, model.body.stack, model, rows)
     spec = specs.TransformerDecoderModelSpec(made)
-    spec.register_vocabulary(_vocabulary(run.processor.tokenizer, rows))
+    spec.register_vocabulary(vocabulary(run.processor.tokenizer, rows))
     _set_config(spec, model.config, run.processor.tokenizer)
     return spec
 
@@ -115,22 +118,22 @@ def _translator(specs: Any, model: Transformer, run: Any) -> Any:
     _fill_stack(encoder, encoder.embeddings[0], body.source, body.encoder, read)
     _fill_decoder(decoder, body.target, body.decoder, model, rows)
     spec = specs.TransformerSpec(encoder, decoder)
-    spec.register_source_vocabulary(_vocabulary(source, read))
-    spec.register_target_vocabulary(_vocabulary(target, rows))
+    spec.register_source_vocabulary(vocabulary(source, read))
+    spec.register_target_vocabulary(vocabulary(target, rows))
     _set_config(spec, c, target)
-    spec.config.decoder_start_token = _vocabulary(target, rows)[c.bos]
+    spec.config.decoder_start_token = vocabulary(target, rows)[c.bos]
     spec.config.add_source_eos = False  # the prompt of a sentence ends with it already
     return spec
 
 
 def _set_config(spec: Any, c: BlockConfig, tokenizer: Tokenizer) -> None:
-    tokens = _vocabulary(tokenizer, len(tokenizer))
+    tokens = vocabulary(tokenizer, len(tokenizer))
     for name, id in (("bos_token", tokenizer.bos), ("eos_token", tokenizer.eos), ("unk_token", tokenizer.unk)):
         setattr(spec.config, name, tokens[id] if id is not None else f"<no {name}>")
     spec.config.layer_norm_epsilon = c.norm_eps
 
 
-def _vocabulary(tokenizer: Tokenizer, rows: int) -> list[str]:
+def vocabulary(tokenizer: Tokenizer, rows: int) -> list[str]:
     """The token of each id. An id without one has a name that no token has."""
     names = {id: token for token, id in tokenizer._raw.get_vocab(with_added_tokens=True).items()}
     mark = "<id"
@@ -160,10 +163,10 @@ def _fill_stack(spec: Any, table: Any, embedding: Any, stack: Stack, rows: int) 
     if c.positions == "learned":
         spec.position_encodings.encodings = embedding.positions.table.weight.detach()
     elif c.positions == "none":
-        spec.position_encodings.encodings = torch.zeros(_reach(c), c.width)
+        spec.position_encodings.encodings = torch.zeros(positions(c), c.width)
     elif c.positions != "rotary":
         layout = "half" if c.positions.endswith("half") else "interleaved"
-        spec.position_encodings.encodings = sinusoid(torch.arange(_reach(c)), c.width, layout)
+        spec.position_encodings.encodings = sinusoid(torch.arange(positions(c)), c.width, layout)
     for layer, block in zip(spec.layer, stack.blocks):
         _fill_block(layer, block)
     if c.prenorm:

@@ -272,13 +272,13 @@ def export_onnx(run: Any, folder: Path, say: Say) -> list[Path]:
                 f"a run of the model {run.recipe.model_kind} for the task {run.recipe.task_kind} cannot be written as "
                 "ONNX; runs of gpt, transformer, bert and vit can"
             )
-        _, runtime = packages("onnx", "onnxruntime")
+        packages("onnx", "onnxruntime")
         size = sum(4 * p.numel() for p in model.parameters())
         if size > LARGEST:
             raise UserError(f"the weights take {size / 2**30:.1f} GiB; a file of ONNX holds less than 2 GiB")
         for name, graph in graphs.items():
             _trace(graph, folder / name)
-        _compare({name: _session(runtime, folder / name) for name in graphs}, check, say)
+        _compare({name: _session(folder / name) for name in graphs}, check, say)
     for name, data in run.processor.parts().items():
         write_bytes(folder / name, data)
     write_json(folder / "config.json", _config(run, graphs))
@@ -317,12 +317,18 @@ def _trace(graph: Graph, path: Path) -> None:
         )
 
 
-def _session(runtime: Any, path: Path) -> Session:
-    """Runs a written graph."""
+def open_graph(path: Path) -> Any:
+    """A written graph, to be run on the CPU."""
+    (runtime,) = packages("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4  # nothing is printed: what fails is raised
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _session(path: Path) -> Session:
+    """Runs a written graph."""
+    session = open_graph(path)
     names = [one.name for one in session.get_inputs()]
 
     def run(*tensors: Tensor) -> list[Tensor]:

@@ -91,7 +91,7 @@ def write(
     For beam search, prompts are sorted by length, so that similar ones start together."""
     source, shows, beams = iter(prompts), iter([show]), decode.method == "beam"
     due = deque[int]()  # requests in the order of their prompts
-    drafts: dict[int, list[_Draft]] = {}  # by request
+    drafts: dict[int, list[Draft]] = {}  # by request
     ready: dict[int, Outcome] = {}
     with writer.session(decode.batch) as session:
         while True:
@@ -102,7 +102,7 @@ def write(
             for i, prompt in sorted(several, key=lambda item: len(item[1].ids)) if beams else several:
                 ids[i] = session.add(request_for(prompt, decode, tokenizer.eos))
                 if not beams:
-                    drafts[ids[i]] = [_Draft(tokenizer, decode.stop, next(shows, None)) for _ in range(decode.n_best)]
+                    drafts[ids[i]] = [Draft(tokenizer, decode.stop, next(shows, None)) for _ in range(decode.n_best)]
             due.extend(ids[i] for i, _ in several)
             if not due:
                 return
@@ -111,7 +111,7 @@ def write(
                     ready[event.id] = event.error
                     drafts.pop(event.id, None)
                 elif beams:
-                    ready[event.id] = _joined(_found(h, tokenizer, decode.stop) for h in event.hypotheses)
+                    ready[event.id] = _joined(searched(h, tokenizer, decode.stop) for h in event.hypotheses)
                 elif (draft := drafts[event.id][event.answer]).answer is None:  # not ended by a stop string
                     draft.take(event)
                     if draft.answer is not None and not event.done:
@@ -129,15 +129,20 @@ def _joined(answers: Iterable[Answer]) -> Answer:
     return replace(first, others=others)
 
 
-class _Draft:
+class Draft:
     """An answer while it is decoded."""
 
     def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...], show: Callable[[str], None] | None) -> None:
-        self.stream, self.stops, self.show = tokenizer.stream(), stops, show
+        self.tokenizer, self.stream, self.stops, self.show = tokenizer, tokenizer.stream(), stops, show
         self.text, self.shown = "", 0
         self.tokens: list[int] = []
         self.logprob = 0.0
         self.answer: Answer | None = None  # once it has ended
+
+    @property
+    def watched(self) -> bool:
+        """Whether its text matters before its end."""
+        return bool(self.stops) or self.show is not None
 
     def add(self, piece: str) -> bool:
         """Append text. If a stop string is complete, cut it off and return True."""
@@ -162,8 +167,10 @@ class _Draft:
         stopped = False
         if event.token is not None:
             self.tokens.append(event.token)
-            stopped = self.add(self.stream.add(event.token))
-        if event.done and not stopped:
+            stopped = self.watched and self.add(self.stream.add(event.token))
+        if event.done and not self.watched:
+            self.text = self.tokenizer.decode(self.tokens)
+        elif event.done and not stopped:
             stopped = self.add(self.stream.end())
             self._show(0)
         if stopped or event.done:
@@ -189,7 +196,8 @@ def request_for(prompt: Prompt, decode: DecodeConfig, eos: int | None) -> Reques
     )
 
 
-def _found(h: Hypothesis, tokenizer: Tokenizer, stops: tuple[str, ...]) -> Answer:
+def searched(h: Hypothesis, tokenizer: Tokenizer, stops: tuple[str, ...]) -> Answer:
+    """What a beam search has found, as an answer."""
     whole = tokenizer.decode(h.tokens)
     text = whole[: min((at for s in stops if (at := whole.find(s)) >= 0), default=len(whole))]
     end = tokenizer.eos if h.finished and text == whole else None

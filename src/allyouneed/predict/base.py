@@ -21,6 +21,7 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.recurrent import GATES
 from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.answers import Answer, Outcome, Prompt, flagged, request_for, write
+from allyouneed.predict.engine import Engine, Show
 from allyouneed.predict.inputs import unknown_words
 from allyouneed.predict.processor import Processor
 from allyouneed.predict.writer import AfterSource, Writer
@@ -29,7 +30,6 @@ from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Tokens
 from allyouneed.text.word_boundaries import find_words
 
-Show = Callable[[str], None]
 Names = Callable[[str], tuple[list[str], list[str]]]  # the sources and the targets of the attention at a path
 
 
@@ -275,6 +275,8 @@ class Writing(Predictor):
         return given.unknown
 
     def _answers(self, inputs: Iterable[Any], decode: DecodeConfig, show: Show | None) -> Iterator[Outcome]:
+        if isinstance(self.model, Engine):
+            return self.model.write(self.tokenizer, inputs, decode, show)
         return write(self.writer, self.tokenizer, inputs, decode, show)
 
     def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:

@@ -1,0 +1,1 @@
+"""Other libraries that compute what a run answers."""
