@@ -67,7 +67,11 @@ class Case:
     rounds: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
     quick: Mapping[str, str] = field(default_factory=dict)
-    gpu: bool = False  # it needs a CUDA GPU
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it needs a CUDA GPU."""
+        return self.options.get("device") == "cuda"
 
 
 def measure(
@@ -191,7 +195,7 @@ def table(result: Mapping[str, Any]) -> str:
     lines += [f"| side | median | quartiles | min to max | {unit}/s |", "| --- | ---: | ---: | ---: | ---: |"]
     for name, s in result["sides"].items():
         cells = [_ms(s["median"]), f"{_ms(s['q1'])} to {_ms(s['q3'])}", f"{_ms(s['min'])} to {_ms(s['max'])}"]
-        lines.append(f"| {name} | {' | '.join(cells)} | {s['rate']:,.0f} |")
+        lines.append(f"| {name} | {' | '.join(cells)} | {_rate(s['rate'])} |")
     lines.append("")
     for name, r in result["ratios"].items():
         interval = f"95 % interval {r['low']:.2f} to {r['high']:.2f}"
@@ -222,6 +226,10 @@ def table(result: Mapping[str, Any]) -> str:
 def _values(values: Sequence[float]) -> str:
     """The mean of the values, and each value."""
     return f"{np.mean(values):.3f} ({', '.join(f'{value:.3f}' for value in values)})"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _ms(seconds: float) -> str:

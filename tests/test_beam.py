@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from allyouneed.decode import Hypothesis, Request
-from allyouneed.decode.beam import CHUNK, BeamSearch, _extended, _Live, penalty
+from allyouneed.decode.beam import CHUNK, BeamSearch, _continued, _Live, penalty
 from allyouneed.errors import UserError
 from allyouneed.nn.trace import Trace
 from generation import beam_search
@@ -224,7 +224,7 @@ def test_the_best_continuations_are_those_of_all_in_order(vocab: int, beam: int)
     logprob[::6, 1:] = -INF  # no hypothesis
     zeros = torch.zeros(sentences, beam, dtype=torch.long)
     live = _Live(logprob, zeros, zeros, torch.zeros(sentences, beam, 4, dtype=torch.long))
-    found = _extended(live, logits, torch.ones(sentences, 1, dtype=torch.long), count)
+    found = _continued(live, logits, torch.ones(sentences, 1, dtype=torch.long), count)
     index, expected = of_all(logprob, logits, count)
     assert torch.equal(found.parent * vocab + found.token, index)
     assert torch.equal(found.logprob, expected)
@@ -283,8 +283,10 @@ def test_beam_search_refuses_nonsense(wrong: dict[str, Any]) -> None:
     assert beam_search(ToyLM(5), [], beam=3, max_new=3, eos=0) == []
 
 
+@pytest.mark.parametrize("records", [False, True])
 @pytest.mark.parametrize("kind", [ToyLM, ToyTranslator])
-def test_sentences_join_and_leave_a_search_and_are_found_as_if_alone(kind: type) -> None:
+def test_sentences_join_and_leave_a_search_and_are_found_as_if_alone(kind: type, records: bool) -> None:
+    """With slots that stay, as on CUDA, too."""
     toy = kind(7, seed=4, ends=1.0, limit=40)
     how = [
         {"max_new": 3 + i % 5, "alpha": 0.3 * (i % 3), "n_best": 1 + i % 3, "length_penalty": ("gnmt", "power")[i % 2]}
@@ -295,6 +297,7 @@ def test_sentences_join_and_leave_a_search_and_are_found_as_if_alone(kind: type)
         given = {"answers" if name == "n_best" else name: value for name, value in settings.items()}
         requests.append(Request([i % 7, 3][: 1 + i % 2], beam=3, stop={0}, **given))
     beams, found, sizes = BeamSearch(toy, 4), {}, []
+    beams.records = records
     for i, request in enumerate(requests):
         beams.add(request)
         for _ in range(i % 3):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -25,8 +27,17 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench import __main__ as command  # noqa: E402
-from bench import harness, scores  # noqa: E402
-from bench.cases import all_cases, gpt2_train_cuda, gpt_train_step, translate_marian, word2vec_gensim  # noqa: E402
+from bench import harness, scores, training  # noqa: E402
+from bench.cases import (  # noqa: E402
+    all_cases,
+    gpt2_decode_cuda,
+    gpt2_train_cuda,
+    gpt_train_step,
+    sampling_cpu,
+    start_up,
+    translate_marian,
+    word2vec_gensim,
+)
 from bench.harness import OURS, Case, Peer, Prepared, measure, ratio, same, spread, table, write  # noqa: E402
 
 
@@ -171,14 +182,17 @@ def test_the_command_chooses_by_name_and_quick_writes_nothing(monkeypatch, capsy
 
 
 def test_without_a_gpu_its_cases_are_left_out(monkeypatch, capsys, tmp_path):
-    cases = [case({OURS: lambda: None}, (), "one"), replace(case({OURS: lambda: 1 / 0}, (), "two"), gpu=True)]
+    on_cuda = replace(case({OURS: lambda: 1 / 0}, (), "two"), options={"device": "cuda"})
+    cases = [case({OURS: lambda: None}, (), "one"), on_cuda]
     monkeypatch.setattr(command, "all_cases", lambda: cases)
     monkeypatch.setattr(command, "RESULTS", tmp_path)
     monkeypatch.setattr(command.torch.cuda, "is_available", lambda: False)
     assert command.main(["--quick"]) == 0
     assert capsys.readouterr().err == "two: left out, it needs a CUDA GPU and torch sees none\n"
     assert command.main(["two", "--quick"]) == 1
-    assert [case.name for case in all_cases() if case.gpu] == ["dalle-sampling-cuda", "gpt2-train-cuda"]
+    assert {case.name for case in all_cases() if case.gpu} == {
+        case.name for case in all_cases() if "-cuda" in case.name
+    }
 
 
 def test_a_case_with_other_options_has_another_name_and_so_its_own_results():
@@ -311,7 +325,8 @@ def test_the_training_case_sees_another_model(monkeypatch):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_small_translation_case_runs_for_real(beam, monkeypatch):
     pytest.importorskip("transformers")
-    small = {"LAYERS": 1, "HEADS": 2, "WIDTH": 16, "HIDDEN": 32, "VOCAB": 40, "SENTENCES": 5, "ROWS": 3, "MAX_NEW": 6}
+    size = translate_marian.Size(layers=1, heads=2, width=16, hidden=32, vocab=40)
+    small = {"SIZE": size, "SENTENCES": 5, "ROWS": 3, "MAX_NEW": 6}
     for name, value in small.items():
         monkeypatch.setattr(translate_marian, name, value)
     never = translate_marian.case("small", beam, translate_marian.NEVER)
@@ -320,18 +335,100 @@ def test_a_small_translation_case_runs_for_real(beam, monkeypatch):
     assert set(result["sides"]) == {OURS, translate_marian.HF}
 
 
-def test_the_sides_of_the_case_for_a_gpu_learn_the_same(tmp_path):
+TRAINING = {case.name: module.CONTEST for module in (gpt2_train_cuda,) for case in module.CASES}
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_the_sides_of_a_training_case_learn_the_same(name, tmp_path):
     """Tiny, eager and on the CPU: from the same weights, on the same batches, step by step."""
-    pytest.importorskip("transformers")
-    size = gpt2_train_cuda.Size(layers=2, heads=2, width=16, context=12, rows=3, vocab=70)
-    tokens = gpt2_train_cuda.draw_tokens(size.vocab, 2000)
-    ours = gpt2_train_cuda.our_loop(size, tokens, tmp_path, device="cpu", compile="off")
-    theirs = gpt2_train_cuda.TheirLoop(size, ours.model, tokens, torch.device("cpu"), compile=False)
+    contest = TRAINING[name]
+    pytest.importorskip(contest.module)
+    ours = training.our_loop(contest, "tiny", tmp_path / "run", device="cpu", compile="off")
+    theirs = training.HandLoop(contest, ours, ours.model, compile=False)
     batches = [gpt_train_step.first_work(ours, 0, i).pieces[0].tensors for i in range(4)]
-    found = [float(theirs.step(batch["ids"], batch["targets"])) for batch in batches]
-    np.testing.assert_allclose(gpt2_train_cuda.our_losses(ours, 4), found, rtol=1e-4)
+    found = [float(theirs.step(batch)) for batch in batches]
+    np.testing.assert_allclose(training.our_losses(ours, 4), found, rtol=1e-4)
+    assert found[-1] != found[0]
     theirs.some_steps()
-    ours.some_steps()
+    training.our_steps(ours)
+
+
+def test_the_memory_of_a_side_is_the_least_that_is_free_while_it_trains(monkeypatch):
+    free = {"now": 100, "cached": 0}
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.update(now=free["now"] + free["cached"], cached=0))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free["now"] * training.GIB, 1000 * training.GIB))
+
+    def build() -> Any:
+        free.update(now=free["now"] - 50, cached=30)  # what only the building takes
+        return lambda: free.update(now=free["now"] - 5)
+
+    assert training._watched(build) == 20 + 4 * 5  # what stands, and 5 per call
+    for contest in TRAINING.values():  # sent to another process
+        pickle.dumps(partial(training.build_side, contest, OURS, "tiny", "cpu"))
+
+
+def tiny(name: str) -> Case:
+    """The case of this name, as small as it gets and on the CPU, with one round."""
+    found = next(case for case in all_cases() if case.name == name)
+    options = {**found.options, **found.quick, "device": "cpu"}
+    if "precision" in options:
+        options["precision"] = "fp32"
+    return replace(found, options=options, rounds=1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2-decode-cuda-greedy-8",
+        "gpt2-decode-cuda-sampled-1",
+        "gpt2-mixed-cuda",
+        "beam-cuda-beam5-8",
+        "beam-cuda-greedy-1",
+    ],
+)
+def test_a_case_for_a_gpu_runs_small_on_the_cpu(name):
+    pytest.importorskip("transformers")
+    small = tiny(name)
+    result = harness.run(small, repeats=1, warm_up=0, threads=1, command="")
+    assert set(result["ratios"]) >= {peer.name for peer in small.peers}
+    assert result["amount"] > 0
+    assert all(value > 0 for side in result["scores"].values() for values in side.values() for value in values)
+
+
+def test_the_case_that_decodes_sees_other_weights(monkeypatch):
+    pytest.importorskip("transformers")
+    real = gpt2_decode_cuda.our_run
+
+    def other(*where: Any) -> Any:
+        run = real(*where)
+        torch.nn.init.normal_(run.model.body.stack.blocks[0].feed_forward.out.weight)
+        return run
+
+    monkeypatch.setattr(gpt2_decode_cuda, "our_run", other)
+    with pytest.raises(UserError, match="likeliest tokens of both are equal"):
+        harness.run(tiny("gpt2-decode-cuda-greedy-8"), repeats=1, warm_up=0, threads=1, command="")
+
+
+def test_the_choice_of_tokens_is_that_of_transformers(monkeypatch, tmp_path):
+    pytest.importorskip("transformers")
+    small = {"rows": "3", "vocab": "300"}
+    assert "100.00 %" in sampling_cpu.prepare({sampling_cpu.HF}, tmp_path, **small).checked
+    monkeypatch.setattr(sampling_cpu, "TOP_K", 3)
+    real = sampling_cpu.their_warpers()
+    monkeypatch.setattr(sampling_cpu, "TOP_K", 50)
+    monkeypatch.setattr(sampling_cpu, "their_warpers", lambda: real)
+    with pytest.raises(UserError, match="the distribution of transformers"):
+        sampling_cpu.prepare({sampling_cpu.HF}, tmp_path, **small)
+
+
+def test_a_command_that_starts_prints_what_the_other_side_prints(monkeypatch, tmp_path):
+    pytest.importorskip("transformers")
+    found = start_up.prepare_use({start_up.HF}, tmp_path)
+    assert set(found.sides) == {OURS, start_up.HF}
+    monkeypatch.setattr(start_up, "GENERATE", "print('other')")
+    with pytest.raises(UserError, match="same text"):
+        start_up.prepare_use({start_up.HF}, tmp_path / "again")
 
 
 def test_tokens_of_the_case_for_a_gpu_can_be_learned():

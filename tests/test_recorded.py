@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from allyouneed.decode import Request
+from allyouneed.decode.beam import BeamSearch
+from allyouneed.decode.recorded import EAGER, Recorded
 from allyouneed.models.dalle import DALLE, DALLEConfig
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
-from allyouneed.predict.decoder import EAGER, Decoder, Recorded
+from allyouneed.predict.decoder import Decoder
 from generation import generate
 
 KINDS = ("gpt", "rotary", "transformer", "guided")
@@ -51,7 +53,7 @@ def test_a_replayed_step_gives_the_same_tokens(kind: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(Recorded, "_record", lambda *given: recordings.append(1) or record(*given))
     replayed = written(stepper, requests)
     assert len(recordings) >= 3
-    monkeypatch.setattr("allyouneed.predict.decoder.EAGER", 1 << 30)
+    monkeypatch.setattr("allyouneed.decode.recorded.EAGER", 1 << 30)
     assert replayed == written(stepper, requests)
 
 
@@ -95,6 +97,58 @@ def test_a_step_is_recorded_again_only_when_tensors_move(kind: str, monkeypatch:
     assert 2 <= len(recordings) - steps <= 8  # the choice: by the number of rows and whether any is sampled
 
 
+def searched(model: Any, records: bool | None = None) -> dict[int, Any]:
+    """What beams find for sentences that join and leave, in two rounds."""
+    search = BeamSearch(model, 4)
+    search.records = search.records if records is None else records
+    found: dict[int, Any] = {}
+    for size in (3, 9):
+        for i in range(size):
+            search.add(Request([3 + i] * (1 + i % 3), 30 + 11 * (i % 4), beam=3, answers=2, stop={7}))
+        while search.busy:
+            for event in search.tick():
+                assert event.error is None
+                found[event.id] = [(h.tokens, h.finished) for h in event.hypotheses]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["gpt", "rotary", "transformer"])
+def test_a_search_is_recorded_again_only_when_tensors_move(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: a graph is a call on the tensors of the recording."""
+
+    class Graph:
+        def __init__(self, recorded: Recorded) -> None:
+            self.recorded, self.places = recorded, recorded.work.__self__._storage()  # type: ignore[attr-defined]
+
+        def replay(self) -> None:
+            assert self.places == self.recorded.work.__self__._storage()  # type: ignore[attr-defined]
+            self.recorded._result = self.recorded.work()
+
+    model, _ = given(kind, "cpu")
+    recordings = []
+
+    def record(recorded: Recorded) -> Graph:
+        recordings.append(recorded.work.__name__)
+        return Graph(recorded)
+
+    monkeypatch.setattr(Recorded, "_record", record)
+    plain = searched(model)
+    assert not recordings
+    assert searched(model, records=True) == plain
+    assert 2 <= len(recordings) <= 10, "of a step and of a choice: new when slots, the room or the inputs grow"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", ["gpt", "rotary", "transformer"])
+def test_a_replayed_search_finds_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = given(kind, "cuda")
+    recordings, record = [], Recorded._record
+    monkeypatch.setattr(Recorded, "_record", lambda *given: recordings.append(1) or record(*given))
+    replayed = searched(model)
+    assert len(recordings) >= 2
+    assert replayed == searched(model, records=False)
+
+
 def test_the_tensors_of_a_cache_stay_in_their_places_until_it_grows() -> None:
     model = GPT(GPTConfig(layers=2, heads=2, width=16, vocab=11, context=300)).eval()
     for guided in ({}, {"guidance": 2.0, "free": [1, 2]}):
@@ -109,7 +163,7 @@ def test_the_tensors_of_a_cache_stay_in_their_places_until_it_grows() -> None:
 
 def test_a_state_is_kept_for_each_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that its recorded steps are used again, by the next who asks."""
-    monkeypatch.setattr("allyouneed.predict.decoder.EAGER", 1 << 30)
+    monkeypatch.setattr("allyouneed.decode.recorded.EAGER", 1 << 30)
     model = GPT(GPTConfig(layers=2, heads=2, width=16, vocab=11, context=300)).eval()
     decoder = Decoder(model, 8)
     decoder.records = True

@@ -33,7 +33,7 @@ class ToyState:
         self.length[rows] = other.length
         self.memory[inputs] = other.memory
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor, stay: bool = False) -> None:
         if rows.device.type == "cpu":
             block = torch.arange(len(rows)) // self.beams
             assert (rows // self.beams == block).all(), "a beam left its sentence"

@@ -43,7 +43,7 @@ def draw_again(model: DALLE, prompts: list[list[int]], codes: int) -> np.ndarray
     return found.cpu().numpy()
 
 
-def prepare(device: str, layers: int, width: int, peers: set[str], folder: Path, images: str, codes: str) -> Prepared:
+def prepare(layers: int, width: int, peers: set[str], folder: Path, device: str, images: str, codes: str) -> Prepared:
     model, count = make(device, layers, width), int(codes)
     draws = torch.Generator().manual_seed(1)
     ids = torch.randint(0, VOCAB, (int(images), CAPTION - 4), generator=draws).tolist()
@@ -66,13 +66,10 @@ def case(name: str, device: str, layers: int, width: int, images: int, codes: in
         "`ayn use`, which keeps keys and values; the other side reads the caption and all codes so far again for each "
         "code."
     )
-    options = {"images": str(images), "codes": str(codes)}
+    options = {"device": device, "images": str(images), "codes": str(codes)}
     quick = {"images": "4", "codes": "16"}
-    gpu = device == "cuda"
-    return Case(
-        name, work, "images", [Peer(WITHOUT, "torch")], partial(prepare, device, layers, width), rounds, options,
-        quick, gpu,
-    )  # fmt: skip
+    peers = [Peer(WITHOUT, "torch")]
+    return Case(name, work, "images", peers, partial(prepare, layers, width), rounds, options, quick)
 
 
 CASES = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from allyouneed.predict.decoder import Decoder
 from allyouneed.predict.processor import store_by_columns
 from bench.harness import OURS, Case, Peer, Prepared, same
 
-LAYERS, HEADS, WIDTH, HIDDEN, VOCAB = 3, 8, 256, 1024, 8000
 PAD, BOS, EOS = 0, 1, 2
 SENTENCES, ROWS, MAX_NEW = 128, 32, 32
 NEVER = -1e9
@@ -29,14 +29,27 @@ HF = "transformers"
 STOPPING = ', early_stopping="never" because ours never stops early either'
 
 
-def our_model(end_bias: float) -> Transformer:
+@dataclass(frozen=True)
+class Size:
+    layers: int = 3
+    heads: int = 8
+    width: int = 256
+    hidden: int = 1024
+    vocab: int = 8000
+
+
+SIZE = Size()
+
+
+def our_model(size: Size, end_bias: float) -> Transformer:
     """Random weights, chosen so that answers do not repeat one word, and that no two words are so nearly equally likely
     that rounding decides."""
     torch.manual_seed(0)
     model = Transformer(
         TransformerConfig(
-            vocab=VOCAB, target_vocab=VOCAB, width=WIDTH, layers=LAYERS, heads=HEADS, hidden=HIDDEN, activation="silu",
-            prenorm=False, positions="sinusoidal_half", output_bias=True, dropout=0.0, bos=BOS,
+            vocab=size.vocab, target_vocab=size.vocab, width=size.width, layers=size.layers, heads=size.heads,
+            hidden=size.hidden, activation="silu", prenorm=False, positions="sinusoidal_half", output_bias=True,
+            dropout=0.0, bos=BOS,
         )
     ).eval()  # fmt: skip
     with torch.no_grad():
@@ -47,7 +60,6 @@ def our_model(end_bias: float) -> Transformer:
         last.weight[::2] = -1
         model.head.out.bias[EOS] = end_bias
         model.head.out.bias[PAD] = NEVER  # transformers forbids it
-    store_by_columns(model)  # as `load` does on a CPU
     return model
 
 
@@ -56,9 +68,11 @@ def their_model(ours: Transformer) -> Any:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
+    c = ours.config
     config = transformers.MarianConfig(
-        vocab_size=VOCAB, d_model=WIDTH, encoder_layers=LAYERS, decoder_layers=LAYERS, encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS, encoder_ffn_dim=HIDDEN, decoder_ffn_dim=HIDDEN, activation_function="swish",
+        vocab_size=c.vocab, d_model=c.width, encoder_layers=c.layers, decoder_layers=c.layers,
+        encoder_attention_heads=c.heads, decoder_attention_heads=c.heads, encoder_ffn_dim=c.hidden,
+        decoder_ffn_dim=c.hidden, activation_function="swish",
         dropout=0.0, attention_dropout=0.0, scale_embedding=True, pad_token_id=PAD, eos_token_id=EOS, bos_token_id=BOS,
         decoder_start_token_id=BOS, forced_eos_token_id=None, max_position_embeddings=512,
     )  # fmt: skip
@@ -72,10 +86,10 @@ def their_model(ours: Transformer) -> Any:
     return model
 
 
-def sentences() -> list[list[int]]:
+def sentences(count: int, vocab: int) -> list[list[int]]:
     """Sentences of 4 to 32 random words and the end token."""
     chance = random.Random(0)
-    return [[*chance.choices(range(3, VOCAB), k=chance.randint(4, 32)), EOS] for _ in range(SENTENCES)]
+    return [[*chance.choices(range(3, vocab), k=chance.randint(4, 32)), EOS] for _ in range(count)]
 
 
 def in_batches(sources: list[list[int]], translate: Callable[[list[list[int]]], list[list[int]]]) -> list[list[int]]:
@@ -119,27 +133,29 @@ def our_translations(model: Any, sources: list[list[int]], beam: int) -> list[li
 
 def their_translations(model: Any, sources: list[list[int]], beam: int) -> list[list[int]]:
     """Padded batches of similar length through generate."""
+    return in_batches(sources, partial(generate, model, beam, MAX_NEW))
 
-    def search(some: list[list[int]]) -> list[list[int]]:
-        width = max(map(len, some))
-        ids = torch.tensor([[*row, *[PAD] * (width - len(row))] for row in some])
-        out = model.generate(
-            input_ids=ids,
-            attention_mask=(ids != PAD).long(),
-            num_beams=beam,
-            max_new_tokens=MAX_NEW,
-            do_sample=False,
-            # Its default stops while a longer answer could still be better, which is another search than ours.
-            early_stopping="never" if beam > 1 else False,
-        )
-        rows = [row[1:] for row in out.tolist()]
-        return [row[: row.index(EOS)] if EOS in row else row for row in rows]
 
-    return in_batches(sources, search)
+def generate(model: Any, beam: int, max_new: int, sources: list[list[int]]) -> list[list[int]]:
+    """One padded batch through generate of transformers."""
+    width = max(map(len, sources))
+    ids = torch.tensor([[*row, *[PAD] * (width - len(row))] for row in sources], device=model.device)
+    out = model.generate(
+        input_ids=ids,
+        attention_mask=(ids != PAD).long(),
+        num_beams=beam,
+        max_new_tokens=max_new,
+        do_sample=False,
+        # Its default stops while a longer answer could still be better, which is another search than ours.
+        early_stopping="never" if beam > 1 else False,
+    )
+    rows = [row[1:] for row in out.tolist()]
+    return [row[: row.index(EOS)] if EOS in row else row for row in rows]
 
 
 def prepare(beam: int, end_bias: float, peers: set[str], folder: Path) -> Prepared:
-    sources, ours = sentences(), our_model(end_bias)
+    sources, ours = sentences(SENTENCES, SIZE.vocab), our_model(SIZE, end_bias)
+    store_by_columns(ours)  # as `load` does on a CPU
     sides: dict[str, Callable[[], list[list[int]]]] = {OURS: partial(our_translations, ours, sources, beam)}
     if HF in peers:
         sides[HF] = partial(their_translations, their_model(ours), sources, beam)
@@ -157,11 +173,11 @@ def case(name: str, beam: int, end_bias: float) -> Case:
     )
     search = f"beam search with {beam} hypotheses" if beam > 1 else "greedy search"
     work = (
-        f"{SENTENCES} sentences of 4 to 32 random words through a Transformer of Marian's architecture ({LAYERS} + "
-        f"{LAYERS} layers, width {WIDTH}, {HEADS} heads, feed-forward {HIDDEN}, vocabulary {VOCAB}, random weights) by "
-        f"{search}, {ROWS} sentences at a time, fp32, CPU; {ends}. Ours is `allyouneed.decode`, the peer "
-        "`MarianMTModel.generate` with the same weights, on padded batches sorted by length"
-        f"{STOPPING if beam > 1 else ''}."
+        f"{SENTENCES} sentences of 4 to 32 random words through a Transformer of Marian's architecture "
+        f"({SIZE.layers} + {SIZE.layers} layers, width {SIZE.width}, {SIZE.heads} heads, feed-forward {SIZE.hidden}, "
+        f"vocabulary {SIZE.vocab}, random weights) by {search}, {ROWS} sentences at a time, fp32, CPU; "
+        f"{ends}. Ours is `allyouneed.decode`, the peer `MarianMTModel.generate` with the same weights, on padded "
+        f"batches sorted by length{STOPPING if beam > 1 else ''}."
     )
     return Case(name, work, "tokens", [Peer(HF, "transformers")], partial(prepare, beam, end_bias))
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from allyouneed.decode.recorded import Recorded
 from allyouneed.decode.request import Event, Hypothesis, Request
 from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER
 from allyouneed.decode.stepper import Stepper, bucket
@@ -29,6 +30,7 @@ class Sentence:
     id: int
     request: Request
     size: int = 0  # tokens in the state: those after its start, and one per step
+    most: int = 0  # tokens that the state will hold before the last one is chosen
 
 
 class _Live(NamedTuple):
@@ -73,19 +75,27 @@ def _pick(x: Tensor, indices: Tensor) -> Tensor:
     return x.gather(1, indices if x.dim() == 2 else indices.unsqueeze(2).expand(-1, -1, x.shape[2]))
 
 
-def _concatenated(x: Tensor, y: Tensor) -> Tensor:
-    """(B, …) and (C, …) -> (B + C, …); the narrower one is padded with -inf, 0 or False."""
-    shape = len(x) + len(y), *map(max, x.shape[1:], y.shape[1:])
-    both = x.new_full(shape, NEVER if x.dtype.is_floating_point else 0)
-    both[(slice(len(x)), *map(slice, x.shape[1:]))] = x
-    both[(slice(len(x), None), *map(slice, y.shape[1:]))] = y
-    return both
+def _filled(mine: Tensor, rows: int, at: Tensor, new: Tensor) -> Tensor:
+    """`mine` (B, …) with `new` in the rows `at`, of at least so many rows. Where `new` is wider, all are padded: with
+    -inf, 0 or False."""
+    blank = NEVER if new.dtype.is_floating_point else 0
+    shape = [max(rows, len(mine)), *(max(pair) for pair in zip(mine.shape[1:], new.shape[1:]))]
+    if [*mine.shape] != shape:
+        before, mine = mine, new.new_full(shape, blank)
+        mine[tuple(slice(size) for size in before.shape)] = before
+    mine[at] = blank
+    where: tuple[Any, ...] = (at, *(slice(size) for size in new.shape[1:]))
+    mine[where] = new
+    return mine
 
 
 class BeamSearch:
     """Searches with one beam over one Stepper, which sentences join and leave, up to `most` at a time: `add` requests,
     and `tick` while it is `busy`. What is found for a sentence does not depend on the others, and an error belongs to
-    its request. Of equal scores the earlier hypothesis goes first, then the lower id."""
+    its request. Of equal scores the earlier hypothesis goes first, then the lower id.
+
+    On CUDA the number of slots for sentences is a power of two, and the slots of those that have left stay, so that the
+    recorded work can be used again."""
 
     live: _Live
     best: _Best
@@ -96,7 +106,10 @@ class BeamSearch:
 
     def __init__(self, stepper: Stepper, most: int, ids: Iterator[int] | None = None) -> None:
         self.stepper, self.most, self._ids = stepper, most, ids or count()
-        self.sentences: list[Sentence] = []
+        self.records = stepper.device.type == "cuda"
+        self._step, self._extend = Recorded(self._stepped, lambda: stepper.buffers()), Recorded(self._extended)
+        self._slots: list[Sentence | None] = []
+        self._ahead = False  # whether the state has read the last tokens
         self._waiting: deque[Sentence] = deque()
 
     def add(self, request: Request) -> int:
@@ -107,8 +120,12 @@ class BeamSearch:
     def cancel(self, id: int, answer: int | None = None) -> None:
         """Nothing will be found for this request; one that is already done may be cancelled too."""
         self._waiting = deque(sentence for sentence in self._waiting if sentence.id != id)
-        if any(sentence.id == id for sentence in self.sentences):
-            self._select([i for i, sentence in enumerate(self.sentences) if sentence.id != id])
+        self._leave([i for i, sentence in enumerate(self._slots) if sentence and sentence.id == id])
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """Those that are being searched."""
+        return [sentence for sentence in self._slots if sentence]
 
     @property
     def busy(self) -> bool:
@@ -119,11 +136,15 @@ class BeamSearch:
     def tick(self) -> list[Event]:
         """One more token for every hypothesis, and a first one for sentences that join; what is found for those that
         are done, the hypotheses best first, fewer if no more have a probability above 0."""
-        free, events = self.most - len(self.sentences), list[Event]()
-        # To join costs a copy of the whole state. So if many wait, none joins before a quarter of the rows is free.
+        events = list[Event]()
+        if self.sentences and not self._ahead:
+            self._advance()
+        self._ahead = False
+        free = self.most - len(self.sentences)
+        # To join costs about as much as a step. So if many wait, none joins before a quarter of the rows is free.
         if self._waiting and free >= min(len(self._waiting), max(1, self.most // 4)):
             events = self._start([self._waiting.popleft() for _ in range(min(free, len(self._waiting)))])
-        return events + self._advance() if self.sentences else events
+        return events + self._grow() if self.sentences else events
 
     def _start(self, new: list[Sentence]) -> list[Event]:
         """Read the inputs of new sentences; if this fails for several, each alone, so that an error belongs to its
@@ -139,6 +160,8 @@ class BeamSearch:
         for sentence, size in zip(new, state.length.tolist()):
             sentence.size = size
         most = [r.max_new if limit is None else min(r.max_new, limit - s.size + 1) for r, s in zip(requests, new)]
+        for sentence, tokens_left in zip(new, most):
+            sentence.most = sentence.size + tokens_left - 1
         beam, n_best, length = requests[0].beam or 1, max(request.answers for request in requests), max(most)
 
         # One empty hypothesis per sentence, and none that competes.
@@ -152,37 +175,95 @@ class BeamSearch:
         ends, last = [next(iter(request.stop), -1) for request in requests], [r.answers - 1 for r in requests]
         columns: list[list[Any]] = [[0] * len(new), most, ends, last, penalties]
         terms = _Terms(*(torch.tensor(values, device=logits.device).view(len(new), -1) for values in columns))
-        self._join(new, logits.repeat_interleave(beam, dim=0), state.expand(beam), live, best, terms)
+        logits = logits.unsqueeze(1).expand(-1, beam, -1)
+        self._join(new, logits, state.expand(beam), live, best, terms)
         return []
 
     def _join(self, new: list[Sentence], logits: Tensor, state: Any, live: _Live, best: _Best, terms: _Terms) -> None:
-        """New sentences behind those that are there."""
-        if self.sentences:
-            sizes, beam = [len(self.sentences), len(new)], live.logprob.shape[1]
-            both = self.stepper.empty(sum(sizes), max(self.state.room, state.room)).expand(beam)
-            for rows, part in zip(torch.arange(sum(sizes), device=logits.device).split(sizes), (self.state, state)):
-                both.put(rows, part)
-            logits, state = torch.cat([self.logits, logits]), both
-            live, best = _columns(_concatenated, self.live, live), _columns(_concatenated, self.best, best)
-            terms = _columns(_concatenated, self.terms, terms)
-        self.sentences, self.logits, self.state = [*self.sentences, *new], logits, state
-        self.live, self.best, self.terms = live, best, terms
+        """New sentences into free slots, of which there may have to be more."""
+        if not self.sentences and len(self._slots) != self._bucket(len(new)):
+            none = slice(0)
+            self._slots, self.logits = [], logits[none].flatten(0, 1)
+            self.live, self.best = _columns(lambda x: x[none], live), _columns(lambda x: x[none], best)
+            self.terms = _columns(lambda x: x[none], terms)
+        before, beam = len(self._slots), live.logprob.shape[1]
+        if missing := max(0, len(new) - self._slots.count(None)):
+            self._slots += [None] * (self._bucket(before + missing) - before)
+            room = max(self.state.room, state.room) if before else state.room
+            larger = self.stepper.empty(len(self._slots), room).expand(beam)
+            if before:
+                larger.put(torch.arange(before, device=logits.device), self.state)
+            self.state = larger
+        elif state.room > self.state.room:
+            self.state.grow(state.room)
+        free, rows = [i for i, one in enumerate(self._slots) if one is None][: len(new)], len(self._slots)
+        for i, sentence in zip(free, new):
+            self._slots[i] = sentence
+        at = torch.tensor(free, device=logits.device)
+        self.state.put(at, state)
+        self.logits = _filled(self.logits.unflatten(0, (-1, beam)), rows, at, logits).flatten(0, 1)
+        self.live = _columns(lambda x, y: _filled(x, rows, at, y), self.live, live)
+        self.best = _columns(lambda x, y: _filled(x, rows, at, y), self.best, best)
+        self.terms = _columns(lambda x, y: _filled(x, rows, at, y), self.terms, terms)
 
-    def _advance(self) -> list[Event]:
-        """One more token for every hypothesis; sentences that are done leave."""
-        done, broken = self._extend()
+    def _bucket(self, sentences: int) -> int:
+        """How many slots there are for so many sentences."""
+        return 1 << (sentences - 1).bit_length() if self.records else sentences
+
+    def _advance(self) -> None:
+        """Reorder the state as the live hypotheses are, and read their tokens."""
+        for sentence in self.sentences:
+            sentence.size = min(sentence.size + 1, sentence.most)
+        longest = max(sentence.size for sentence in self.sentences)
+        if longest > self.state.room:
+            self.state.grow(bucket(longest, self.stepper.limit))
+        if self.records:
+            self._step(self._storage())
+        else:
+            self._stepped()
+
+    def _storage(self) -> Any:
+        """Where the tensors are that the recorded work reads and writes."""
+        state = self.state.storage()
+        tables = self.logits, *self.live, *self.best, *self.terms
+        return None if state is None else [*state, *((t.data_ptr(), t.shape) for t in tables)]
+
+    def _stepped(self) -> Tensor:
+        if (beam := self.live.logprob.shape[1]) > 1:
+            first = beam * torch.arange(len(self._slots), device=self.logits.device).unsqueeze(1)
+            self.state.reorder((self.live.parent + first).flatten(), stay=self.records)
+        if self.records:  # what is done and free slots step too, from position 0, so that they never run out of room
+            self.state.length.masked_fill_((self.terms.n >= self.terms.most).expand(-1, beam).flatten(), 0)
+        logits = self.stepper.step(self.live.token.flatten(), self.state)
+        self.logits = self.logits.copy_(logits) if self.records else logits
+        return self.logits
+
+    def _grow(self) -> list[Event]:
+        """One more token for every hypothesis; sentences that are done leave. On CUDA the next step begins before it is
+        known which these are."""
+        if self.records and self.record is None:
+            flags = self._extend(self._storage()).to("cpu", non_blocking=True)  # into pinned memory
+            landed = torch.cuda.current_stream().record_event() if flags.is_pinned() else None
+            self._advance()
+            self._ahead = True
+            if landed is not None:
+                landed.synchronize()
+        else:
+            flags = self._extended()
+        done, broken = flags.tolist()
         if self.record is not None:
             self.record("beams.sentences", torch.tensor([sentence.id for sentence in self.sentences]))
             for name, value in zip(("logprobs", "parents", "tokens"), self.live):
                 self.record(f"beams.{name}", value)
-        events, leave = list[Event](), [i for i in range(len(done)) if done[i] or broken[i]]
+        events = list[Event]()
+        leave = [i for i, sentence in enumerate(self._slots) if sentence and (done[i] or broken[i])]
         if leave:
             at = torch.tensor(leave, device=self.logits.device)
             for i, best in zip(leave, zip(*(x[at].tolist() for x in self.best))):
-                events.append(self._event(self.sentences[i], zip(*best), broken[i]))
-            self._select([i for i in range(len(done)) if i not in leave])
-        if self.sentences:
-            self._step()
+                sentence = self._slots[i]
+                assert sentence is not None
+                events.append(self._event(sentence, zip(*best), broken[i]))
+            self._leave(leave)
         return events
 
     def _event(self, sentence: Sentence, best: Iterable[tuple[Any, ...]], broken: bool) -> Event:
@@ -196,34 +277,28 @@ class BeamSearch:
             return Event(sentence.id, done="error", error=UserError(NOT_A_NUMBER if broken else NO_TOKEN))
         return Event(sentence.id, done="stop", hypotheses=found[: sentence.request.answers])
 
-    def _step(self) -> None:
-        """Reorder the state as the live hypotheses are, and read their tokens."""
-        if (beam := self.live.logprob.shape[1]) > 1:
-            first = beam * torch.arange(len(self.sentences), device=self.logits.device).unsqueeze(1)
-            self.state.reorder((self.live.parent + first).flatten())
-        for sentence in self.sentences:
-            sentence.size += 1
-        longest = max(sentence.size for sentence in self.sentences)
-        if longest > self.state.room:
-            self.state.grow(bucket(longest, self.stepper.limit))
-        self.logits = self.stepper.step(self.live.token.flatten(), self.state)
+    def _leave(self, slots: list[int]) -> None:
+        """These sentences are done."""
+        for i in slots:
+            self._slots[i] = None
+        if slots and self.records:
+            self.terms.most[torch.tensor(slots, device=self.logits.device)] = 0
+        elif slots:
+            rows, beam = [i for i, sentence in enumerate(self._slots) if sentence], self.live.logprob.shape[1]
+            at = torch.tensor(rows, dtype=torch.long, device=self.logits.device)
+            self._slots, self.state = [self._slots[i] for i in rows], self.state.select(at)
+            self.logits = self.logits.unflatten(0, (-1, beam))[at].flatten(0, 1)
+            self.live, self.best = _columns(lambda x: x[at], self.live), _columns(lambda x: x[at], self.best)
+            self.terms = _columns(lambda x: x[at], self.terms)
 
-    def _select(self, rows: list[int]) -> None:
-        """Only these sentences go on."""
-        at, beam = torch.tensor(rows, dtype=torch.long, device=self.logits.device), self.live.logprob.shape[1]
-        self.sentences = [self.sentences[i] for i in rows]
-        self.logits = self.logits.unflatten(0, (-1, beam))[at].flatten(0, 1)
-        self.live, self.best = _columns(lambda x: x[at], self.live), _columns(lambda x: x[at], self.best)
-        self.terms, self.state = _columns(lambda x: x[at], self.terms), self.state.select(at)
-
-    def _extend(self) -> tuple[list[bool], list[bool]]:
-        """One more token; which sentences are done, and which have logits that are NaN or inf."""
+    def _extended(self) -> Tensor:
+        """One more token; which sentences are done, and which have logits that are NaN or inf: (2, B)"""
         live, best, (n, most, eos, last, penalties) = self.live, self.best, self.terms
         # All logits of a live hypothesis may be -inf: that model forbids every token.
         bad = ~(self.logits.amax(-1).view_as(live.logprob) < float("inf")) & (live.logprob > NEVER)
-        n, beam = n + 1, live.logprob.shape[1]
+        n, beam = (n + 1).clamp(max=penalties.shape[1]), live.logprob.shape[1]  # free slots have no end
         # 1. Extend: the 2·beam best continuations of each sentence.
-        found = _extended(live, self.logits, n, 2 * beam)
+        found = _continued(live, self.logits, n, 2 * beam)
         # 2. Finish: ends among the first `beam` compete for the answer; at max_new all continuations do. Of equals
         # those that were here first win.
         ends, full = found.token == eos, n == most
@@ -236,24 +311,27 @@ class BeamSearch:
         new = _Best(score, found.logprob, found.tokens, n.expand_as(found.token), ends)
         both = _columns(lambda x, y: torch.cat([x, y], dim=1), best, new)
         order = both.score.sort(dim=1, descending=True, stable=True).indices[:, : best.score.shape[1]]
-        self.best = best = _columns(lambda x: _pick(x, order), both)
+        best = _columns(lambda x: _pick(x, order), both)
         # 3. Keep the best `beam` others alive.
         going = found._replace(logprob=found.logprob.masked_fill(ends, NEVER))
         first = ends.int().sort(dim=1, stable=True).indices[:, :beam]
-        self.live = live = _columns(lambda x: _pick(x, first), going)
+        live = _columns(lambda x: _pick(x, first), going)
         # 4. Stop at max_new, or if no live hypothesis can become one of the n best. A log-probability only falls, and
         # its score is best with the penalty of the greatest length. Greedy search takes the first end.
         bar = best.score.gather(1, last)
-        safe = (live.logprob[:, :1] / penalties.gather(1, most - 1) <= bar) | ((bar > NEVER) if beam == 1 else False)
-        self.terms = self.terms._replace(n=n)
-        done, broken = torch.cat([full | safe, bad.any(1, keepdim=True)], dim=1).T.tolist()
-        return done, broken
+        final = penalties.gather(1, (most - 1).clamp(min=0))
+        safe = (live.logprob[:, :1] / final <= bar) | ((bar > NEVER) if beam == 1 else False)
+        if self.records:
+            live, best = _columns(torch.Tensor.copy_, self.live, live), _columns(torch.Tensor.copy_, self.best, best)
+            n = self.terms.n.copy_(n)
+        self.live, self.best, self.terms = live, best, self.terms._replace(n=n)
+        return torch.cat([full | safe, bad.any(1, keepdim=True)], dim=1).T
 
 
 CHUNK = 128  # tokens of the vocabulary of which the likeliest stands for all, until it is among the best
 
 
-def _extended(live: _Live, logits: Tensor, n: Tensor, count: int) -> _Live:
+def _continued(live: _Live, logits: Tensor, n: Tensor, count: int) -> _Live:
     """The `count` best continuations of each sentence, each with its n-th token; n (B, 1)."""
     beam, vocab = live.logprob.shape[1], logits.shape[1]
     logprobs = logits.log_softmax(-1, dtype=torch.float32).unflatten(0, (-1, beam))  # (B, beam, V)

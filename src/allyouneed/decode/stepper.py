@@ -17,8 +17,9 @@ class State(Protocol):
     def put(self, inputs: Tensor, other: Any) -> None:
         """Copy what `other` holds into these inputs, each with all its beams: requests join."""
 
-    def reorder(self, rows: Tensor) -> None:
-        """Row i becomes what row rows[i] was: beams. Rows of one input stay in their block."""
+    def reorder(self, rows: Tensor, stay: bool = False) -> None:
+        """Row i becomes what row rows[i] was: beams. Rows of one input stay in their block. `stay`: so do the tensors
+        in their places."""
 
     def select(self, inputs: Tensor) -> Any:
         """A new State with these inputs, each with all its beams: finished ones leave, and an input may come twice."""

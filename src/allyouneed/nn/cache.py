@@ -36,10 +36,15 @@ class _State:
         self.parts = {**self.parts, **parts}
         self.length += count
 
-    def reorder(self, rows: Tensor) -> None:
-        """Row i becomes what row rows[i] was. Beams stay with their input, so the source stays as it is."""
-        self.parts = {name: t.index_select(0, rows) for name, t in self.parts.items()}
-        self.length = self.length[rows]
+    def reorder(self, rows: Tensor, stay: bool = False) -> None:
+        """Row i becomes what row rows[i] was. Beams stay with their input, so the source stays as it is. `stay`: the
+        tensors are written in place."""
+        parts = {name: t.index_select(0, rows) for name, t in self.parts.items()}
+        length = self.length[rows]
+        if stay:
+            parts = {name: self.parts[name].copy_(t) for name, t in parts.items()}
+            length = self.length.copy_(length)
+        self.parts, self.length = parts, length
 
     def expand(self, beams: int) -> Self:
         """Each row `beams` times, one after another; the source is stored once for all of them."""
