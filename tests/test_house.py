@@ -120,7 +120,7 @@ def test_every_room_is_in_the_plan():
 
 # Lines of each room, at most: raised by a decision, never to make a change fit.
 BUDGETS = {
-    "nn": 1845,
+    "nn": 1850,
     "models": 2125,
     "decode": 715,
     "storage": 1050,
