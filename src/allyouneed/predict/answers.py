@@ -106,7 +106,8 @@ def write(
             due.extend(ids[i] for i, _ in several)
             if not due:
                 return
-            for event in session.wait():
+            events = session.wait()
+            for event in events:
                 if event.error is not None:
                     ready[event.id] = event.error
                     drafts.pop(event.id, None)
@@ -116,8 +117,8 @@ def write(
                     draft.take(event)
                     if draft.answer is not None and not event.done:
                         session.cancel(event.id, event.answer)
-            for id, written in list(drafts.items()):
-                if all(draft.answer for draft in written):
+            for id in {event.id for event in events if event.id in drafts}:
+                if all(draft.answer for draft in drafts[id]):
                     ready[id] = _joined(draft.answer for draft in drafts.pop(id) if draft.answer is not None)
             while due and due[0] in ready:
                 yield ready.pop(due.popleft())
@@ -133,7 +134,8 @@ class _Draft:
     """An answer while it is decoded."""
 
     def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...], show: Callable[[str], None] | None) -> None:
-        self.stream, self.stops, self.show = tokenizer.stream(), stops, show
+        self.tokenizer, self.stops, self.show = tokenizer, stops, show
+        self.stream = tokenizer.stream() if stops or show else None  # None: nobody reads the text before its end
         self.text, self.shown = "", 0
         self.tokens: list[int] = []
         self.logprob = 0.0
@@ -162,9 +164,9 @@ class _Draft:
         stopped = False
         if event.token is not None:
             self.tokens.append(event.token)
-            stopped = self.add(self.stream.add(event.token))
+            stopped = self.stream is not None and self.add(self.stream.add(event.token))
         if event.done and not stopped:
-            stopped = self.add(self.stream.end())
+            stopped = self.add(self.stream.end() if self.stream else self.tokenizer.decode(self.tokens))
             self._show(0)
         if stopped or event.done:
             reason, end = ("stop", None) if stopped else (str(event.done), event.end)
