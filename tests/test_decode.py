@@ -403,7 +403,7 @@ def test_a_long_row_grows_the_state_and_a_free_row_never_runs_out_of_room() -> N
         for event in decoder.tick():
             got[event.id].append(event.token or 0)
         rooms.append(decoder.state.room if decoder.state else 0)
-    assert (rooms[0], max(rooms)) == (256, 512)
+    assert (rooms[0], max(rooms)) == (208, 320)
     for id, request in enumerate(requests):
         expected = alone_with_room(stepper, request)
         assert got[id] == expected
@@ -621,7 +621,13 @@ def test_the_device_decodes_the_same_and_never_waits() -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_the_room_of_a_state_is_a_power_of_two_or_just_above_the_limit():
-    assert [bucket(tokens, None) for tokens in (1, 64, 65, 129)] == [64, 64, 128, 256]
-    assert [bucket(tokens, 100) for tokens in (1, 65, 100)] == [64, 112, 112]
-    assert [bucket(tokens, 96) for tokens in (65, 96)] == [96, 96]
+def test_with_recorded_steps_the_room_of_a_state_is_a_power_of_two_or_just_above_the_limit():
+    assert [bucket(tokens, None, True) for tokens in (1, 64, 65, 129)] == [64, 64, 128, 256]
+    assert [bucket(tokens, 100, True) for tokens in (1, 65, 100)] == [64, 112, 112]
+    assert [bucket(tokens, 96, True) for tokens in (65, 96)] == [96, 96]
+
+
+def test_without_recorded_steps_the_room_of_a_state_is_just_above_its_tokens():
+    assert [bucket(tokens, None, False) for tokens in (1, 16, 17, 65)] == [16, 16, 32, 80]
+    assert [bucket(tokens, 100, False) for tokens in (65, 100)] == [80, 112]
+    assert all(tokens <= bucket(tokens, None, False) <= tokens + max(15, tokens // 8) for tokens in range(1, 5000))

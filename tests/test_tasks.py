@@ -12,6 +12,7 @@ from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.predict.answers import Draft
+from allyouneed.predict.writer import Session
 from allyouneed.run import Run, train
 from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 from generation import generate
@@ -192,6 +193,26 @@ def test_shown_pieces_are_the_answer_and_hold_back_what_may_become_a_stop(writer
         if draft.add(piece):
             break
     assert "".join(shown) == draft.text == "xab"
+
+
+def test_prompts_of_similar_length_start_together_but_the_first_one_if_it_is_shown(writer, monkeypatch):
+    texts, sizes, add = ["one two three one two", "one", "one two three", "two"] * 9, [], Session.add
+
+    def seen(session, request):
+        sizes.append(len(request.input))
+        return add(session, request)
+
+    monkeypatch.setattr(Session, "add", seen)
+    how = {"method": "sample", "seed": 3, "max_new": 9, "batch": 3, "stop": ()}
+    alone = [writer.predict(text, **how) for text in texts[:4]]
+    first = sizes.copy()
+    sizes.clear()
+    assert writer.predict(texts, **how) == alone * 9
+    assert sizes[:12] == sorted(first * 3)
+    sizes.clear()
+    answers = writer.answers(texts[:4], show=[].append, **how)
+    assert [answer.text for answer in answers] == alone
+    assert sizes == first
 
 
 @pytest.mark.parametrize("recipe", ["translate/transformer", "translate/conv"])

@@ -151,7 +151,9 @@ class BeamSearch:
         request."""
         limit = self.stepper.limit
         try:
-            logits, state = self.stepper.start([sentence.request.input for sentence in new], bucket(1, limit))
+            logits, state = self.stepper.start(
+                [sentence.request.input for sentence in new], bucket(1, limit, self.records)
+            )
         except Exception as error:
             if len(new) > 1:
                 return [event for sentence in new for event in self._start([sentence])]
@@ -216,7 +218,7 @@ class BeamSearch:
             sentence.size = min(sentence.size + 1, sentence.most)
         longest = max(sentence.size for sentence in self.sentences)
         if longest > self.state.room:
-            self.state.grow(bucket(longest, self.stepper.limit))
+            self.state.grow(bucket(longest, self.stepper.limit, self.records))
         if self.records:
             self._step(self._storage())
         else:

@@ -27,7 +27,11 @@ def uniform(seed: Tensor, step: Tensor) -> Tensor:
 def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The most likely token of each row, the lowest id of equals, and its log-probability: (B, V) -> (B,), (B,)."""
     logits = logits.float()
-    best, tokens = logits.max(-1)  # argmax takes three times as long on a CPU
+    if logits.device.type == "cpu":  # where NumPy finds the largest one much faster
+        tokens = torch.from_numpy(logits.numpy().argmax(-1))
+        best = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
+    else:
+        best, tokens = logits.max(-1)
     return tokens, _logprobs(logits, best, tokens)
 
 

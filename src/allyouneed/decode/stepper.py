@@ -79,7 +79,12 @@ class Stepper(Protocol):
         """Tensors that a step reads, besides the weights and the state."""
 
 
-def bucket(tokens: int, limit: int | None) -> int:
-    """Room for so many tokens: a power of two, for few shapes and copies; at a limit a multiple of 16, for kernels."""
-    room = max(64, 1 << (tokens - 1).bit_length())
+def bucket(tokens: int, limit: int | None, records: bool) -> int:
+    """Room for so many tokens. If steps are recorded, a power of two, for few shapes and copies; at a limit a multiple
+    of 16, for kernels. Otherwise little more than the tokens need, for attention reads all of it."""
+    power = 1 << (tokens - 1).bit_length()
+    if not records:
+        piece = max(16, power // 16)
+        return -(-tokens // piece) * piece
+    room = max(64, power)
     return room if limit is None else min(room, -(-limit // 16) * 16)

@@ -142,6 +142,9 @@ class KVCache(_State):
 
 def _fit(mine: Tensor, other: Tensor) -> Tensor:
     """The tensor, padded at the end of each dimension (but the rows) in which `other` is larger; at least doubled
-    there, so that this happens rarely."""
-    more = [max(theirs - own, own) if theirs > own else 0 for own, theirs in zip(mine.shape[1:], other.shape[1:])]
+    there, so that this happens rarely, but on a CPU, where it costs less than a larger tensor does."""
+    least = [0 if mine.device.type == "cpu" else own for own in mine.shape[1:]]
+    more = [
+        max(theirs - own, n) if theirs > own else 0 for own, theirs, n in zip(mine.shape[1:], other.shape[1:], least)
+    ]
     return F.pad(mine, [n for size in reversed(more) for n in (0, size)]) if any(more) else mine

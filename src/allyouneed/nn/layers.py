@@ -59,8 +59,10 @@ class Drop(nn.Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, …) -> (B, …), of the same size in the mean."""
+        if not self.training:
+            return x
         x = super().forward(x)
-        if not self.training or not self.rows:
+        if not self.rows:
             return x
         survives = torch.rand(x.size(0), *(1,) * (x.dim() - 1), device=x.device) >= self.rows
         return x * (survives / (1 - self.rows)).to(x.dtype)

@@ -62,7 +62,7 @@ class Prepared(Mask):
         """With its bias, which every layer would make again."""
         if self.allowed is None:
             return self
-        bias = torch.zeros_like(self.allowed, dtype=dtype).masked_fill_(~self.allowed, -torch.inf)
+        bias = torch.full_like(self.allowed, -torch.inf, dtype=dtype).masked_fill_(self.allowed, 0)
         return replace(self, bias=bias)
 
     def prepare(self, queries: int, keys: int, device: torch.device) -> Mask:

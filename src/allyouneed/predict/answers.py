@@ -88,25 +88,27 @@ def write(
 ) -> Iterator[Outcome]:
     """The answer to each prompt, or its error, in order. Prompts are read as they are needed; each makes one request,
     for decode.n_best answers. `show` gets the pieces of the first answer while it is decoded; beam search has none.
-    For beam search, prompts are sorted by length, so that similar ones start together."""
+    Those that are read together are sorted by length, so that similar ones start together; with `show` only for beams.
+    """
     source, shows, beams = iter(prompts), iter([show]), decode.method == "beam"
+    most = 8 * decode.batch if beams else max(1, 4 * decode.batch // decode.n_best)  # requests at a time
     due = deque[int]()  # requests in the order of their prompts
     drafts: dict[int, list[Draft]] = {}  # by request
     ready: dict[int, Outcome] = {}
     with writer.session(decode.batch) as session:
         while True:
-            # At least one request, so that a prompt with many answers is answered, too.
-            room = 8 * decode.batch * (not due) if beams else max(1, 4 * decode.batch // decode.n_best) - len(due)
-            several = list(enumerate(islice(source, max(0, room))))
+            more = not due if beams else 2 * len(drafts) <= most and len(due) < 2 * most
+            several = list(enumerate(islice(source, (most - len(drafts)) * more)))
             ids = dict[int, int]()
-            for i, prompt in sorted(several, key=lambda item: len(item[1].ids)) if beams else several:
+            for i, prompt in sorted(several, key=lambda item: len(item[1].ids) * (beams or not show)):
                 ids[i] = session.add(request_for(prompt, decode, tokenizer.eos))
                 if not beams:
                     drafts[ids[i]] = [Draft(tokenizer, decode.stop, next(shows, None)) for _ in range(decode.n_best)]
             due.extend(ids[i] for i, _ in several)
             if not due:
                 return
-            for event in session.wait():
+            events = session.wait()
+            for event in events:
                 if event.error is not None:
                     ready[event.id] = event.error
                     drafts.pop(event.id, None)
@@ -116,8 +118,8 @@ def write(
                     draft.take(event)
                     if draft.answer is not None and not event.done:
                         session.cancel(event.id, event.answer)
-            for id, written in list(drafts.items()):
-                if all(draft.answer for draft in written):
+            for id in {event.id for event in events if event.id in drafts}:
+                if all(draft.answer for draft in drafts[id]):
                     ready[id] = _joined(draft.answer for draft in drafts.pop(id) if draft.answer is not None)
             while due and due[0] in ready:
                 yield ready.pop(due.popleft())

@@ -82,7 +82,9 @@ class _Rows:
     def _stepped(self) -> Tensor:
         # Free rows step too, always from position 0, so that they never run out of room.
         self.state.length.masked_fill_(self.free.bool(), 0)
-        return self.logits.copy_(self.stepper.step(self.tokens, self.state))
+        logits = self.stepper.step(self.tokens, self.state)
+        self.logits = self.logits.copy_(logits) if self.records else logits
+        return self.logits
 
     def choose(self) -> Tensor:
         """The next token of each row, which stays in `tokens`, and the bits of its log-probability: (2, B) int32."""
@@ -197,6 +199,9 @@ class Decoder:
         """Tokens that the row holds after its start."""
         return len(request.input) if self.stepper.prompted else 1
 
+    def _bucket(self, tokens: int) -> int:
+        return bucket(tokens, self.stepper.limit, self.records)
+
     def cancel(self, id: int, answer: int | None = None) -> None:
         """No more events of this request, or of one of its answers that has begun; the rows become free. What is done
         already may be cancelled too."""
@@ -234,7 +239,7 @@ class Decoder:
             self._resize(taken)
         longest = max(row.size + row.made for row in self._slots if row)
         if longest > self.state.room:
-            self.state.grow(bucket(longest, self.stepper.limit))
+            self.state.grow(self._bucket(longest))
         self._send_settings()
         self._rows.step()
 
@@ -262,7 +267,7 @@ class Decoder:
         pieces = [given[lead.read : end] for one in several for given in one.request.inputs]
         try:
             if lead.state is None:
-                room = bucket(max(self._size(one.request) for one in several), self.stepper.limit)
+                room = self._bucket(max(self._size(one.request) for one in several))
                 first, state = self.stepper.start(pieces, room)
             else:
                 first, state = self.stepper.read_on(pieces, lead.state), lead.state
@@ -296,7 +301,7 @@ class Decoder:
             self._resize(len(self._slots) - free + len(rows))
         longest = max(row.size for row in rows)
         if longest > self.state.room:
-            self.state.grow(bucket(longest, limit))
+            self.state.grow(self._bucket(longest))
         indices = [index for index, row in enumerate(self._slots) if row is None][: len(rows)]
         for index, row in zip(indices, rows):
             self._slots[index] = row
@@ -312,7 +317,7 @@ class Decoder:
         rows = 1 << (rows - 1).bit_length() if self.records else rows
         if rows == len(self._slots):
             return
-        before, room = self._rows, bucket(1, self.stepper.limit) if self._rows is None else self.state.room
+        before, room = self._rows, self._bucket(1) if self._rows is None else self.state.room
         if rows in self._kept:
             self._rows = self._kept[rows]
             self.state.grow(room)
