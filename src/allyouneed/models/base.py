@@ -189,7 +189,7 @@ class Writer(Model):
 
     def choices(self, hidden: Tensor) -> Tensor:
         """(B, D) -> the logits of the tokens that there are."""
-        logits = self.head.next(hidden)[:, : self.known or None]
+        logits = self.head(hidden)[:, : self.known or None]
         if self.barred >= 0:
             logits[:, self.barred] = -torch.inf
         return logits

@@ -22,14 +22,10 @@ class LMHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V)"""
-        return self.out(hidden)
-
-    def next(self, hidden: Tensor) -> Tensor:
-        """(B, D) -> (B, V), as `forward`. Rows of an odd number of 16-bit logits are not aligned as the fast products
-        of a GPU need it; those of the transposed result are."""
         weight, bias = self.out.weight, self.out.bias
-        if not hidden.is_cuda or weight.itemsize != 2 or weight.size(0) % 8 == 0:
+        if hidden.dim() != 2 or not hidden.is_cuda or weight.itemsize != 2 or weight.size(0) % 8 == 0:
             return self.out(hidden)
+        # Rows of so many 16-bit logits are not aligned as fast products need it; those of the transposed result are.
         logits = (weight @ hidden.T).T
         return logits if bias is None else logits + bias
 
