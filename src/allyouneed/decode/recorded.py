@@ -32,13 +32,14 @@ class Recorded:
             self._storage, self._calls, self._graph = storage, 0, None
         self._calls += 1
         if self._graph is None:
+            before = torch.backends.cuda.cudnn_sdp_enabled()
             attend_by_cudnn(True)  # the shapes are fixed
             try:
                 if self._calls <= EAGER:
                     return self.work()
                 self._graph = self._record()
             finally:
-                attend_by_cudnn(False)
+                attend_by_cudnn(before)
         self._graph.replay()
         return self._result
 
