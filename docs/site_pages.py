@@ -25,7 +25,7 @@ SHOWN = (
 )
 # In the order of the architecture; "": the files that are in no room.
 ROOMS = ("", "nn", "models", "decode", "text", "data", "metrics", "predict", "tasks", "training", "word2vec")
-ROOMS += ("exchange", "storage", "figures", "look", "serve", "lectures", "exercises", "cli")
+ROOMS += ("exchange", "engines", "storage", "figures", "look", "serve", "lectures", "exercises", "cli")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -195,7 +195,7 @@ def test_info_says_the_precision(lm):
     said = ayn("info", lm, "--device", "cpu", "--precision", "bf16").out
     assert re.search(r"^loaded +bf16 on cpu$", said, re.M)
     half, whole = (json.loads(ayn("info", lm, "--json", "--precision", p).out) for p in ("bf16", "auto"))
-    assert half["loaded"] == {"device": "cpu", "precision": "bf16"}
+    assert half["loaded"] == {"device": "cpu", "precision": "bf16", "engine": "torch"}
     assert 2 * half["memory"]["weights"] == whole["memory"]["weights"]
 
 
