@@ -248,7 +248,7 @@ class Decoder:
         the next piece. Whether any has joined the rows."""
         answers = len(self._taken()) + sum(len(one.answers) for one in self._reading)
         short, piece = list[_Queued](), self.stepper.piece
-        # A join costs about as much as a step. So if many wait, none joins before an eighth of the rows is free.
+        # A join costs as much as several steps. So if many wait, none joins before an eighth of the rows is free.
         if self.most - answers < min(len(self._waiting), self.most // 8):
             answers = self.most
         while self._waiting and (not answers or answers + len(self._waiting[0].answers) <= self.most):
