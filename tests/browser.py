@@ -81,7 +81,7 @@ def browsing(**context: Any) -> Iterator[Watched]:
 def serving(*runs: Any) -> Iterator[str]:
     """The address of the live page of some runs."""
     uvicorn = pytest.importorskip("uvicorn")
-    from allyouneed.serve.app import app
+    from allyouneed.serve import app
 
     with socket.create_server(("127.0.0.1", 0)) as place:
         server = uvicorn.Server(uvicorn.Config(app(runs), log_level="warning", lifespan="off"))

@@ -365,7 +365,7 @@ def test_writing_on_is_a_function_of_its_settings_and_its_seed():
 
 def test_what_cannot_be_gone_on_from_is_a_sentence():
     client = pytest.importorskip("fastapi.testclient")
-    from allyouneed.serve.app import app
+    from allyouneed.serve import app
 
     page = client.TestClient(app([made("gpt")]), base_url="http://localhost")
     key = page.get("/look/0?text=The dog").json()["key"]

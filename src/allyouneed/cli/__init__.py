@@ -1,4 +1,4 @@
-"""ayn train | test | use | look | import | export | info | lecture | exercise | list. An error is one sentence and
+"""ayn train | test | use | look | serve | import | export | info | lecture | exercise | list. An error is one sentence and
 exit code 2; --debug shows more."""
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from allyouneed.cli import common
 from allyouneed.cli.common import argument, as_paths, complain, flag, given_settings, load, option, print_columns
 from allyouneed.cli.listing import LISTS, lectures, recipe_settings
 from allyouneed.cli.look import look_command
+from allyouneed.cli.serve import serve_command
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes, human_count
@@ -140,6 +141,7 @@ def score_command(
 
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)
 app.command("look", short_help="See what a run computes, in a browser.")(look_command)
+app.command("serve", short_help="Serve runs over HTTP.")(serve_command)
 
 
 @app.command("import", short_help="Make a run of a model of another library.")

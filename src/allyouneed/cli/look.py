@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import socket
 import webbrowser
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -125,28 +122,19 @@ def _begun_or_loaded(folder: str, device: str, precision: str) -> Run | Begun:
 def serve(runs: Sequence[Run | Begun], port: int, show: bool) -> None:
     """The live page, until Ctrl-C."""
     try:
-        import uvicorn
-
-        from allyouneed.serve.app import app
+        from allyouneed.serve import app
+        from allyouneed.serve.running import listen, run
     except ModuleNotFoundError as error:
         raise UserError(
             f"the live page needs {error.name}: pip install 'allyouneed[serve]'; or give a text, which needs nothing"
         ) from None
-    with socket.socket() as place:
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            place.bind(("127.0.0.1", port))
-        except OSError as error:
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise
-            why = "in use" if error.errno == errno.EADDRINUSE else "not allowed"
-            raise UserError(f"port {port} is {why}: choose another with --port, or --port 0 for any free one") from None
-        place.listen()
-        address = f"http://localhost:{place.getsockname()[1]}/"
+    place = listen("127.0.0.1", port)
+    address = f"http://localhost:{place.getsockname()[1]}/"
+
+    def ready() -> None:
         write(f"live at {address} until Ctrl-C")
         if show and not webbrowser.open(address):
             write("there is no browser here: open that address in one")
-        config = uvicorn.Config(app(runs), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[place])
+
+    run(app(runs), place, ready, patience=1)
     write("stopped")

@@ -162,14 +162,7 @@ def _json(text: str, answer: Answer | None, error: object = None) -> str:
     """An answer, or why there is none, for a program: one JSON object on one line."""
     from json import dumps
 
-    def plain(one: Answer) -> dict[str, Any]:
-        return {"text": one.text, "logprob": round(one.logprob, 6), "reason": one.reason}
-
-    found: dict[str, Any] = {"error": str(error or "the line is empty")}
-    if answer is not None:
-        others = {"others": [plain(other) for other in answer.others]} if answer.others else {}
-        own = answer.details.keys() - {"unknown"}
-        found = {**({} if own else {**plain(answer), **others}), **answer.details}
+    found = {"error": str(error or "the line is empty")} if answer is None else answer.plain()
     return dumps({"input": text, **found}, ensure_ascii=False)
 
 

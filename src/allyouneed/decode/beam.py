@@ -95,7 +95,7 @@ class BeamSearch:
     its request. Of equal scores the earlier hypothesis goes first, then the lower id.
 
     On CUDA the number of slots for sentences is a power of two, and the slots of those that have left stay, so that the
-    recorded work can be used again."""
+    recorded work can be used again. `exact`: inputs are read one by one, so that what is found has the same bits."""
 
     live: _Live
     best: _Best
@@ -104,8 +104,8 @@ class BeamSearch:
     state: Any
     record: Callable[[str, Tensor], None] | None = None
 
-    def __init__(self, stepper: Stepper, most: int, ids: Iterator[int] | None = None) -> None:
-        self.stepper, self.most, self._ids = stepper, most, ids or count()
+    def __init__(self, stepper: Stepper, most: int, ids: Iterator[int] | None = None, exact: bool = False) -> None:
+        self.stepper, self.most, self._ids, self.exact = stepper, most, ids or count(), exact
         self.records = stepper.device.type == "cuda"
         self._step, self._extend = Recorded(self._stepped, lambda: stepper.buffers()), Recorded(self._extended)
         self._slots: list[Sentence | None] = []
@@ -143,7 +143,9 @@ class BeamSearch:
         free = self.most - len(self.sentences)
         # To join costs about as much as a step. So if many wait, none joins before a quarter of the rows is free.
         if self._waiting and free >= min(len(self._waiting), max(1, self.most // 4)):
-            events = self._start([self._waiting.popleft() for _ in range(min(free, len(self._waiting)))])
+            new = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
+            groups = [[sentence] for sentence in new] if self.exact else [new]
+            events = [event for group in groups for event in self._start(group)]
         return events + self._grow() if self.sentences else events
 
     def _start(self, new: list[Sentence]) -> list[Event]:

@@ -141,10 +141,12 @@ class KVCache(_State):
 
 
 def _fit(mine: Tensor, other: Tensor) -> Tensor:
-    """The tensor, padded at the end of each dimension (but the rows) in which `other` is larger; at least doubled
-    there, so that this happens rarely, but on a CPU, where it costs less than a larger tensor does."""
+    """The tensor, padded at the end of each dimension (but the rows) in which `other` is larger, to a multiple of 16:
+    sums over whole vectors of the processor stay the same to the bit, however much padding follows. At least doubled,
+    so that this happens rarely, but on a CPU, where it costs less than a larger tensor does."""
     least = [0 if mine.device.type == "cpu" else own for own in mine.shape[1:]]
     more = [
-        max(theirs - own, n) if theirs > own else 0 for own, theirs, n in zip(mine.shape[1:], other.shape[1:], least)
+        max(-(-theirs // 16) * 16 - own, n) if theirs > max(own, 1) else max(0, theirs - own)
+        for own, theirs, n in zip(mine.shape[1:], other.shape[1:], least)
     ]
     return F.pad(mine, [n for size in reversed(more) for n in (0, size)]) if any(more) else mine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from allyouneed.config import DecodeConfig
 from allyouneed.data.formats.pixels import to_image
 from allyouneed.decode import Event, Hypothesis, Request
 from allyouneed.errors import UserError
-from allyouneed.predict.writer import Writer
+from allyouneed.predict.writer import Session, Writer
 from allyouneed.text import Tokenizer
 
 
@@ -47,6 +47,18 @@ class Answer:
     def whole(self) -> list[int]:
         """Its tokens, with the one that has ended it, if one has."""
         return self.tokens if self.end is None else [*self.tokens, self.end]
+
+    def plain(self) -> dict[str, Any]:
+        """It and the others for a program, as plain values."""
+        found: dict[str, Any] = {}
+        if not self.details.keys() - {"unknown"}:
+            found, *others = (
+                {"text": one.text, "logprob": round(one.logprob, 6), "reason": one.reason}
+                for one in (self, *self.others)
+            )
+            if others:
+                found["others"] = others
+        return {**found, **self.details}
 
     @property
     def result(self) -> Any:
@@ -93,7 +105,7 @@ def write(
     source, shows, beams = iter(prompts), iter([show]), decode.method == "beam"
     most = 8 * decode.batch if beams else max(1, 4 * decode.batch // decode.n_best)  # requests at a time
     due = deque[int]()  # requests in the order of their prompts
-    drafts: dict[int, list[Draft]] = {}  # by request
+    drafts: dict[int, Drafts] = {}  # by request
     ready: dict[int, Outcome] = {}
     with writer.session(decode.batch) as session:
         while True:
@@ -102,27 +114,39 @@ def write(
             ids = dict[int, int]()
             for i, prompt in sorted(several, key=lambda item: len(item[1].ids) * (beams or not show)):
                 ids[i] = session.add(request_for(prompt, decode, tokenizer.eos))
-                if not beams:
-                    drafts[ids[i]] = [Draft(tokenizer, decode.stop, next(shows, None)) for _ in range(decode.n_best)]
+                drafts[ids[i]] = Drafts(tokenizer, decode, [next(shows, None)])
             due.extend(ids[i] for i, _ in several)
             if not due:
                 return
-            events = session.wait()
-            for event in events:
-                if event.error is not None:
-                    ready[event.id] = event.error
-                    drafts.pop(event.id, None)
-                elif beams:
-                    ready[event.id] = _joined(searched(h, tokenizer, decode.stop) for h in event.hypotheses)
-                elif (draft := drafts[event.id][event.answer]).answer is None:  # not ended by a stop string
-                    draft.take(event)
-                    if draft.answer is not None and not event.done:
-                        session.cancel(event.id, event.answer)
-            for id in {event.id for event in events if event.id in drafts}:
-                if all(draft.answer for draft in drafts[id]):
-                    ready[id] = _joined(draft.answer for draft in drafts.pop(id) if draft.answer is not None)
+            for event in session.wait():
+                if event.id in drafts and (outcome := drafts[event.id].take(event, session)) is not None:
+                    ready[event.id] = outcome
+                    del drafts[event.id]
             while due and due[0] in ready:
                 yield ready.pop(due.popleft())
+
+
+class Drafts:
+    """What is written for one request: each of its answers. `shows` get the pieces of the first ones; beam search has
+    none."""
+
+    def __init__(self, tokenizer: Tokenizer, decode: DecodeConfig, shows: Sequence[Callable[[str], None] | None]) -> None:
+        self.tokenizer, self.stops, count = tokenizer, decode.stop, decode.n_best * (decode.method != "beam")
+        self.each = [Draft(tokenizer, decode.stop, show) for _, show in zip_longest(range(count), shows[:count])]
+
+    def take(self, event: Event, session: Session) -> Outcome | None:
+        """The outcome of the request, if no more events matter after this one."""
+        if event.error is not None:
+            return event.error
+        if not self.each:
+            return _joined(searched(h, self.tokenizer, self.stops) for h in event.hypotheses)
+        draft = self.each[event.answer]
+        if draft.answer is None:  # not ended by a stop string
+            draft.take(event)
+            if draft.answer is not None and not event.done:
+                session.cancel(event.id, event.answer)
+        answers = [draft.answer for draft in self.each if draft.answer is not None]
+        return _joined(answers) if len(answers) == len(self.each) else None
 
 
 def _joined(answers: Iterable[Answer]) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
+from allyouneed.decode import Request
 from allyouneed.decode.beam import BeamSearch
 from allyouneed.errors import UserError
 from allyouneed.nn.batch import Tensors
@@ -23,7 +24,7 @@ from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.answers import Answer, Outcome, Prompt, flagged, request_for, write
 from allyouneed.predict.engine import Engine, Show
 from allyouneed.predict.inputs import unknown_words
-from allyouneed.predict.processor import Processor
+from allyouneed.predict.processor import Processor, split_ties
 from allyouneed.predict.writer import AfterSource, Writer
 from allyouneed.recipe import Recipe
 from allyouneed.text import Tokenizer
@@ -129,6 +130,10 @@ class Predictor(ABC):
     @abstractmethod
     def read(self, given: Any, decode: DecodeConfig) -> Any:
         """The input of the user as this model reads it; a UserError if it cannot."""
+
+    def size(self, given: Any) -> Hashable:
+        """Inputs of one size that were read are computed together without padding; None: each alone."""
+        return None
 
     def unknown(self, given: Any) -> Sequence[str]:
         """The words of an input that was read that are not in the vocabulary, once each, in order; none if the task
@@ -274,6 +279,23 @@ class Writing(Predictor):
     def unknown(self, given: Prompt) -> Sequence[str]:
         return given.unknown
 
+    def make_exact(self) -> None:
+        """From now on an answer has the same bits whatever is written beside it: see `Decoder`."""
+        split_ties(self.model)
+        self.writer.exact = True
+
+    def state_bytes(self, tokens: int) -> int:
+        """What is remembered of one row with so many tokens."""
+        return sum(part.nbytes for part in self.model.empty(1, tokens).parts.values())
+
+    def request(self, given: Any, decode: DecodeConfig) -> Request:
+        """An input that was read, as the writer takes it."""
+        return request_for(given, decode, self.tokenizer.eos)
+
+    def finish(self, given: Any, rows: list[list[int]], decode: DecodeConfig) -> Answer:
+        """The answer to an input, if it is made of all tokens of a request at their end, as an image is."""
+        raise NotImplementedError
+
     def _answers(self, inputs: Iterable[Any], decode: DecodeConfig, show: Show | None) -> Iterator[Outcome]:
         if isinstance(self.model, Engine):
             return self.model.write(self.tokenizer, inputs, decode, show)
@@ -311,7 +333,7 @@ class Writing(Predictor):
         if decode.method == "beam" and trace.wants("beams"):
             search = BeamSearch(self.model, 1)
             search.record = trace.record
-            search.add(request_for(given, decode, self.tokenizer.eos))
+            search.add(self.request(given, decode))
             while search.busy:
                 for event in search.tick():
                     if event.error is not None:

@@ -159,12 +159,16 @@ class Decoder:
     The host knows when a row ends by length, and learns of stops from the copied tokens. On CUDA it reads these one
     tick late, so that the device never waits; a stopped row then runs one more step, which nobody reads. There the
     number of rows is a power of two, and a state is kept for each, so that its recorded steps can be used again.
+
+    `exact`: on a CPU, with one thread and matrices stored by columns, an answer has not only the same tokens but the
+    same bits. Inputs are read one by one, and there are at least two rows, for a product with one row adds in another
+    order.
     """
 
-    def __init__(self, stepper: Stepper, most: int, ids: Iterator[int] | None = None) -> None:
+    def __init__(self, stepper: Stepper, most: int, ids: Iterator[int] | None = None, exact: bool = False) -> None:
         if most < 1:
             raise UserError(f"rows = {most}: a decoder needs at least 1")
-        self.stepper, self.most, self._device = stepper, most, stepper.device
+        self.stepper, self.most, self._device, self.exact = stepper, most, stepper.device, exact
         self.records = self._device.type == "cuda"  # steps, as graphs
         self.lag = 1 if self.records else 0
         self._rows: Any = None  # _Rows, if there are any
@@ -255,8 +259,8 @@ class Decoder:
             one = self._waiting.popleft()
             answers += len(one.answers)
             (short if piece is None or len(one.request.input) <= piece else self._reading).append(one)
-        both = short, self._reading and [self._reading[0]]
-        joined = [self._read_inputs(several, events) for several in both if several]
+        groups = [[one] for one in short] if self.exact else [short]
+        joined = [self._read_inputs(several, events) for several in (*groups, [*self._reading][:1]) if several]
         return any(joined)
 
     def _read_inputs(self, several: list[_Queued], events: list[Event]) -> bool:
@@ -314,7 +318,7 @@ class Decoder:
 
     def _resize(self, rows: int) -> None:
         """A state with at least so many rows. Where rows are added, all keep their indices."""
-        rows = 1 << (rows - 1).bit_length() if self.records else rows
+        rows = 1 << (rows - 1).bit_length() if self.records else max(rows, 2) if self.exact else rows
         if rows == len(self._slots):
             return
         before, room = self._rows, self._bucket(1) if self._rows is None else self.state.room

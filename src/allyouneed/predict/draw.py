@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from allyouneed.config import DecodeConfig
+from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dalle import DALLE
@@ -110,12 +111,22 @@ class DrawPredictor(Writing):
         while several := list(islice(source, max(1, decode.batch // decode.n_best))):
             yield from self._each(several, decode)
 
+    def request(self, given: Caption, decode: DecodeConfig) -> Request:
+        return code_request(self.model, self.model.prompt(given.ids), self.processor.image_tokenizer.config.tokens, decode)
+
+    def finish(self, given: Caption, rows: list[list[int]], decode: DecodeConfig) -> Answer:
+        return next(self._drawn([given], np.array(rows), decode))
+
     def _answer(self, inputs: list[Caption], decode: DecodeConfig) -> Iterator[Answer]:
-        """For each caption decode.n_best drawings, the best first: by log p(codes | caption) or, for the rank of the
-        caption, by log p(codes | caption) - log p(codes)."""
+        prompts = [self.model.prompt(caption.ids) for caption in inputs]
+        codes = draw_codes(self.writer, prompts, self.processor.image_tokenizer.config.tokens, decode)
+        return self._drawn(inputs, codes, decode)
+
+    def _drawn(self, inputs: list[Caption], codes: np.ndarray, decode: DecodeConfig) -> Iterator[Answer]:
+        """For each caption decode.n_best drawings of these codes (captions · n_best, codes), the best first: by
+        log p(codes | caption) or, for the rank of the caption, by log p(codes | caption) - log p(codes)."""
         each, prompts = decode.n_best, [self.model.prompt(caption.ids) for caption in inputs]
         tokenizer = self.processor.image_tokenizer
-        codes = draw_codes(self.writer, prompts, tokenizer.config.tokens, decode)  # (prompts · each, codes)
         asked = np.repeat(np.asarray(prompts), each, axis=0)
         score = logprobs = likelihood(self.model, asked, codes)
         if decode.rank == "caption":
@@ -191,15 +202,19 @@ def check_method(decode: DecodeConfig) -> None:
         raise UserError("decode.method = beam: a drawing is sampled; take sample, or greedy for the likeliest codes")
 
 
+def code_request(model: DALLE, prompt: list[int], codes: int, decode: DecodeConfig) -> Request:
+    """So many codes after a prompt."""
+    free = model.prompt([]) if decode.guidance != 1 else None
+    return replace(request_for(Prompt(prompt, codes), decode, None), guidance=decode.guidance, free=free)
+
+
 def draw_codes(writer: Writer, prompts: Sequence[list[int]], codes: int, decode: DecodeConfig) -> np.ndarray:
     """(prompts · decode.n_best, codes): sampled with the seeds decode.seed, decode.seed + 1, …"""
     model = cast(DALLE, writer.stepper)
-    free = model.prompt([]) if decode.guidance != 1 else None
     with writer.session(decode.batch) as session:
         found: dict[int, list[list[int]]] = {}
         for prompt in prompts:
-            request = replace(request_for(Prompt(prompt, codes), decode, None), guidance=decode.guidance, free=free)
-            found[session.add(request)] = [[] for _ in range(decode.n_best)]
+            found[session.add(code_request(model, prompt, codes, decode))] = [[] for _ in range(decode.n_best)]
         while events := session.wait():
             for event in events:
                 if event.error is not None:

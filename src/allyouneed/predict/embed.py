@@ -234,6 +234,9 @@ class Embedding(Predictor):
         unknown = () if self.spelled else self.run.unknown_among(text, self.run.word_spans(text), row.ids)
         return row._replace(unknown=unknown)
 
+    def size(self, given: list[Row]) -> tuple[int, ...]:
+        return tuple(len(row.ids) for row in given)
+
     def unknown(self, given: list[Row]) -> Sequence[str]:
         return tuple(dict.fromkeys(word for row in given for word in row.unknown))
 

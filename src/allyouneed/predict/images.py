@@ -243,6 +243,9 @@ class RecognizePredictor(ImageReader, LabelsPredictor):
             mean = f"  (the mean of {len(read.pixels)} images)" if clip else ""
             yield self.labelled(p, clip, others + mean)
 
+    def size(self, given: Frames) -> int | None:
+        return 1 if len(given.pixels) == 1 else None
+
     def _judged(self, inputs: Sequence[Frames]) -> Iterator[Tensor]:
         """The label probabilities (C,) of each input."""
         if not self.labels:

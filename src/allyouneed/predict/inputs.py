@@ -34,9 +34,12 @@ def check_template(template: str) -> None:
         )
 
 
-def fill_template(template: str, text: str, tokenizer: Tokenizer, tokens: Mapping[str, str]) -> str:
-    """The template around one message of the user, up to where the answer begins. `tokens` are the special tokens by
-    the names that the template has for them."""
+def fill_template(
+    template: str, messages: Sequence[Mapping[str, str]], tokenizer: Tokenizer, tokens: Mapping[str, str]
+) -> str:
+    """The template around the messages of a chat, {"role": …, "content": …}, up to where the answer begins. `tokens`
+    are the special tokens by the names that the template has for them."""
+    text = " ".join(part for message in messages for part in message.values())
     typed = [token for token in tokenizer.special_tokens if token in text]
     if typed:
         raise UserError(f"the text has {typed[0]} in it, which marks the turns of this model's chat: leave it out")
@@ -45,7 +48,7 @@ def fill_template(template: str, text: str, tokenizer: Tokenizer, tokens: Mappin
 
     ids = {"bos_token": tokenizer.bos, "eos_token": tokenizer.eos, "pad_token": tokenizer.pad}
     named: dict[str, Any] = {name: tokenizer.token(id) for name, id in ids.items() if id is not None} | {**tokens}
-    named |= {"messages": [{"role": "user", "content": text}], "tools": None, "documents": None}
+    named |= {"messages": [dict(message) for message in messages], "tools": None, "documents": None}
     try:
         return fill(template, {**named, "add_generation_prompt": True}, len(text))
     except ValueError as error:

@@ -225,6 +225,9 @@ class TextLabelsPredictor(LabelsPredictor):
     def unknown(self, given: Texts) -> Sequence[str]:
         return given.unknown
 
+    def size(self, given: Texts) -> tuple[int, ...]:
+        return tuple(map(len, given.tokens))
+
     def _batches(self, texts: Sequence[Texts]) -> Labelled:
         """Inputs as batches; all of them have one text, or all have two."""
         spelling = Spelling()

@@ -56,13 +56,23 @@ class LMPredictor(Writing):
         return "" if self.processor.chat else text
 
     def read(self, given: str, decode: DecodeConfig) -> Prompt:
-        typed = check_input(given, self.tokenizer, "prompt")
-        ids = [*self.tokenizer.template.start, *typed]
         if self.processor.chat and decode.chat:
-            filled = fill_template(self.processor.chat, given, self.tokenizer, self.processor.named)
-            ids = self.tokenizer.encode_written(filled)
-        check_length(self.model, len(ids), "prompt")
+            return self.read_chat([{"role": "user", "content": given}], decode)
+        typed = check_input(given, self.tokenizer, "prompt")
         unknown = unknown_words(self.tokenizer, (given, typed))
+        return self.read_ids([*self.tokenizer.template.start, *typed], decode, unknown)
+
+    def read_chat(self, messages: Sequence[Mapping[str, str]], decode: DecodeConfig) -> Prompt:
+        """The messages of a chat, {"role": "user", "content": …}, in the run's template."""
+        said = "\n".join(message["content"] for message in messages)
+        typed = check_input(said, self.tokenizer, "prompt")
+        filled = fill_template(self.processor.chat, messages, self.tokenizer, self.processor.named)
+        unknown = unknown_words(self.tokenizer, (said, typed))
+        return self.read_ids(self.tokenizer.encode_written(filled), decode, unknown)
+
+    def read_ids(self, ids: list[int], decode: DecodeConfig, unknown: Sequence[str] = ()) -> Prompt:
+        """The tokens of a prompt, by their ids."""
+        check_length(self.model, len(ids), "prompt")
         return Prompt(ids, decode.max_new, frozenset(self.processor.ends), unknown)
 
     @torch.inference_mode()

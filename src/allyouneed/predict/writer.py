@@ -23,11 +23,12 @@ class Writer:
     """Requests of all sessions share its rows. A session that waits for an answer runs the steps: it decodes a token
     for every row, and passes on the tokens of other sessions. So no thread has to be started or stopped.
 
-    `lock` is held while the model computes.
+    `lock` is held while the model computes. `exact`: what a row computes has the same bits whatever is beside it, see
+    `Decoder`.
     """
 
     def __init__(self, stepper: Stepper, lock: threading.RLock | None = None) -> None:
-        self.stepper, self.lock = stepper, lock or threading.RLock()
+        self.stepper, self.lock, self.exact = stepper, lock or threading.RLock(), False
         self._engines: dict[int, Decoder | BeamSearch] = {}  # by the beam; 0: tokens are chosen one by one
         self._sessions: list[Session] = []
         self._owners: dict[int, tuple[Session, int]] = {}  # by the id of a request: whose it is, and its beam
@@ -103,7 +104,7 @@ class Session:
         with writer.lock:
             if beam not in writer._engines:
                 kind = BeamSearch if beam else Decoder
-                writer._engines[beam] = kind(writer.stepper, self.most, writer._ids)
+                writer._engines[beam] = kind(writer.stepper, self.most, writer._ids, writer.exact)
             engine = writer._engines[beam]
             engine.most = max(session.most for session in writer._sessions)
             id = engine.add(request)
@@ -131,6 +132,16 @@ class Session:
         with self.writer.lock:
             while self.open and not self.arrived:
                 self.writer.tick()
-            found = list(self.arrived)
-            self.arrived.clear()
+            return self._taken()
+
+    def poll(self) -> list[Event]:
+        """The events that have arrived after one more step."""
+        with self.writer.lock:
+            if self.open and not self.arrived:
+                self.writer.tick()
+            return self._taken()
+
+    def _taken(self) -> list[Event]:
+        found = list(self.arrived)
+        self.arrived.clear()
         return found

@@ -1,4 +1,4 @@
-"""The app: the page of `ayn look`, live. What is shown is computed when it is asked for."""
+"""The page of `ayn look`, live. What is shown is computed when it is asked for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 
 from allyouneed.errors import UserError
-from allyouneed.format import human_bytes
 from allyouneed.look.learning import Begun, show_progress
 from allyouneed.look.page import frame, plain, scripts
 from allyouneed.look.starts import SHAPES
@@ -22,15 +21,7 @@ from allyouneed.look.view import View
 from allyouneed.predict.images import ImageReader
 from allyouneed.run import Run
 
-MOST = 8 << 20  # bytes of an image, or of a question
 STORED = 8  # views whose numbers can still be fetched
-LOCAL = ["localhost", "127.0.0.1", "[::1]"]
-HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'self'; script-src 'self' 'unsafe-inline' data:; style-src 'self' "
-    "'unsafe-inline'; img-src 'self' data: blob:; frame-ancestors 'none'",
-}
 
 
 class Views:
@@ -78,21 +69,9 @@ class Views:
         return self.store(self.loaded.ask(self.find(key), name, asked))
 
 
-def app(runs: Sequence[Run | Begun]) -> FastAPI:
-    """An ASGI app that shows these runs."""
-    made = FastAPI(title="allyouneed", docs_url=None, redoc_url=None, openapi_url=None)
-    made.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
-    stored = [Views(run) for run in runs]
-
-    @made.middleware("http")
-    async def headers(request: Request, go_on: Callable[[Request], Any]) -> Response:
-        answer: Response = await go_on(request)
-        answer.headers.update(HEADERS)
-        return answer
-
-    @made.exception_handler(UserError)
-    async def refuse(_: Request, error: UserError) -> Response:
-        return Response(json.dumps({"error": str(error)}), 400, media_type="application/json")
+def routes(runs: Sequence[Run | Begun]) -> APIRouter:
+    """The page of these runs, and what it asks for."""
+    made, stored = APIRouter(include_in_schema=False, route_class=_PageRoute), [Views(run) for run in runs]
 
     async def answer(run: int, make: Callable[[Views], str | bytes]) -> Response:
         if not 0 <= run < len(stored):
@@ -120,7 +99,7 @@ def app(runs: Sequence[Run | Begun]) -> FastAPI:
 
     @made.post("/look/{run}")
     async def look_at_image(run: int, request: Request) -> Response:
-        body = await _body(request)
+        body = await request.body()
         return await answer(run, lambda views: views.make(body))
 
     @made.get("/look/{run}/{key}/{piece:path}")
@@ -129,7 +108,7 @@ def app(runs: Sequence[Run | Begun]) -> FastAPI:
 
     @made.post("/look/{run}/{key}/{question}")
     async def ask(run: int, key: int, question: str, request: Request) -> Response:
-        asked = await _body(request)
+        asked = await request.body()
         return await answer(run, lambda views: views.ask(key, question, asked))
 
     @made.get("/learning/{run}")
@@ -139,11 +118,16 @@ def app(runs: Sequence[Run | Begun]) -> FastAPI:
     return made
 
 
-async def _body(request: Request) -> bytes:
-    """What was sent."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MOST:
-            raise UserError(f"this has more than {human_bytes(MOST)}: give less")
-    return body
+class _PageRoute(APIRoute):
+    """The page shows an error as one sentence."""
+
+    def get_route_handler(self) -> Any:
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Any:
+            try:
+                return await handle(request)
+            except UserError as error:
+                return Response(json.dumps({"error": str(error)}), 400, media_type="application/json")
+
+        return handled
