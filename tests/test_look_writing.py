@@ -380,7 +380,7 @@ def test_what_cannot_be_gone_on_from_is_a_sentence():
     ):
         answer = page.post(f"/look/{at}/write on", json=asks)
         assert answer.status_code == 400
-        assert says in answer.json()["error"]
+        assert says in answer.json()["error"]["message"]
 
 
 def test_the_end_is_the_one_that_was_written():

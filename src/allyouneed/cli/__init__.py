@@ -1,5 +1,5 @@
-"""ayn train | test | use | look | serve | import | export | info | lecture | exercise | list. An error is one sentence and
-exit code 2; --debug shows more."""
+"""ayn train | test | use | look | serve | import | export | info | lecture | exercise | list. An error is one
+sentence and exit code 2; --debug shows more."""
 
 from __future__ import annotations
 

@@ -70,12 +70,18 @@ def serve_command(
         raise UserError(f"serving needs {error.name}: pip install 'allyouneed[serve]'") from None
     own = Limits() if loopback else Limits(hosts=())
     limits = Limits(
-        rows=rows, waiting=waiting, cache=cache << 20, seconds=seconds, key=key, origins=tuple(cors or ()), hosts=own.hosts
+        rows=rows,
+        waiting=waiting,
+        cache=cache << 20,
+        seconds=seconds,
+        key=key,
+        origins=tuple(cors or ()),
+        hosts=own.hosts,
     )
     if ray:
         from allyouneed.serve.replicas import serve_replicas
 
-        serve_replicas(run, limits, host, port, ray, dict(device=device, precision=precision, engine=engine), threads)
+        serve_replicas(run, limits, host, port, ray, (device, precision, engine), threads)
         return
     import torch
 

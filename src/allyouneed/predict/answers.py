@@ -130,7 +130,9 @@ class Drafts:
     """What is written for one request: each of its answers. `shows` get the pieces of the first ones; beam search has
     none."""
 
-    def __init__(self, tokenizer: Tokenizer, decode: DecodeConfig, shows: Sequence[Callable[[str], None] | None]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, decode: DecodeConfig, shows: Sequence[Callable[[str], None] | None]
+    ) -> None:
         self.tokenizer, self.stops, count = tokenizer, decode.stop, decode.n_best * (decode.method != "beam")
         self.each = [Draft(tokenizer, decode.stop, show) for _, show in zip_longest(range(count), shows[:count])]
 

@@ -21,7 +21,7 @@ from allyouneed.errors import UserError
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.recurrent import GATES
 from allyouneed.nn.trace import KINDS, Trace, kind_of
-from allyouneed.predict.answers import Answer, Outcome, Prompt, flagged, request_for, write
+from allyouneed.predict.answers import Answer, Drafts, Outcome, Prompt, flagged, request_for, write
 from allyouneed.predict.engine import Engine, Show
 from allyouneed.predict.inputs import unknown_words
 from allyouneed.predict.processor import Processor, split_ties
@@ -292,9 +292,9 @@ class Writing(Predictor):
         """An input that was read, as the writer takes it."""
         return request_for(given, decode, self.tokenizer.eos)
 
-    def finish(self, given: Any, rows: list[list[int]], decode: DecodeConfig) -> Answer:
-        """The answer to an input, if it is made of all tokens of a request at their end, as an image is."""
-        raise NotImplementedError
+    def drafts(self, given: Any, decode: DecodeConfig, shows: Sequence[Show | None] = ()) -> Drafts:
+        """What is written for its request."""
+        return Drafts(self.tokenizer, decode, shows)
 
     def _answers(self, inputs: Iterable[Any], decode: DecodeConfig, show: Show | None) -> Iterator[Outcome]:
         if isinstance(self.model, Engine):

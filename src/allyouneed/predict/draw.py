@@ -13,17 +13,17 @@ import numpy as np
 import torch
 
 from allyouneed.config import DecodeConfig
-from allyouneed.decode import Request
+from allyouneed.decode import Event, Request
 from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dalle import DALLE
 from allyouneed.nn.trace import Trace, record
-from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for
+from allyouneed.predict.answers import Answer, Drafts, Outcome, Prompt, request_for
 from allyouneed.predict.base import Guess, Names, Show, Writing, best_of
 from allyouneed.predict.images import ImageTokenizer, grid_names
 from allyouneed.predict.inputs import check_numbers
 from allyouneed.predict.processor import Processor, rows_for
-from allyouneed.predict.writer import Writer
+from allyouneed.predict.writer import Session, Writer
 from allyouneed.text import Tokenizer
 
 
@@ -112,17 +112,19 @@ class DrawPredictor(Writing):
             yield from self._each(several, decode)
 
     def request(self, given: Caption, decode: DecodeConfig) -> Request:
-        return code_request(self.model, self.model.prompt(given.ids), self.processor.image_tokenizer.config.tokens, decode)
+        return code_request(
+            self.model, self.model.prompt(given.ids), self.processor.image_tokenizer.config.tokens, decode
+        )
 
-    def finish(self, given: Caption, rows: list[list[int]], decode: DecodeConfig) -> Answer:
-        return next(self._drawn([given], np.array(rows), decode))
+    def drafts(self, given: Caption, decode: DecodeConfig, shows: Sequence[Show | None] = ()) -> Drawing:
+        return Drawing(self, given, decode)
 
     def _answer(self, inputs: list[Caption], decode: DecodeConfig) -> Iterator[Answer]:
         prompts = [self.model.prompt(caption.ids) for caption in inputs]
         codes = draw_codes(self.writer, prompts, self.processor.image_tokenizer.config.tokens, decode)
-        return self._drawn(inputs, codes, decode)
+        return self.drawn(inputs, codes, decode)
 
-    def _drawn(self, inputs: list[Caption], codes: np.ndarray, decode: DecodeConfig) -> Iterator[Answer]:
+    def drawn(self, inputs: list[Caption], codes: np.ndarray, decode: DecodeConfig) -> Iterator[Answer]:
         """For each caption decode.n_best drawings of these codes (captions · n_best, codes), the best first: by
         log p(codes | caption) or, for the rank of the caption, by log p(codes | caption) - log p(codes)."""
         each, prompts = decode.n_best, [self.model.prompt(caption.ids) for caption in inputs]
@@ -175,6 +177,23 @@ class DrawPredictor(Writing):
         at = self.model.config.caption
         own = {"word_head": tokens[:at], "head": tokens[at:]}
         return lambda place: (tokens, own.get(place, tokens))
+
+
+class Drawing(Drafts):
+    """The codes of one caption's drawings, which become images at the end."""
+
+    def __init__(self, predictor: DrawPredictor, given: Caption, decode: DecodeConfig) -> None:
+        self.predictor, self.given, self.decode = predictor, given, decode
+        self.codes: list[list[int]] = [[] for _ in range(decode.n_best)]
+
+    def take(self, event: Event, session: Session) -> Outcome | None:
+        if event.error is not None:
+            return event.error
+        self.codes[event.answer].append(cast(int, event.token))
+        if any(len(row) < self.predictor.processor.image_tokenizer.config.tokens for row in self.codes):
+            return None
+        with self.predictor.lock:
+            return next(self.predictor.drawn([self.given], np.array(self.codes), self.decode))
 
 
 def caption_ids(text: str, tokenizer: Tokenizer) -> list[int]:

@@ -91,7 +91,7 @@ class Asking(Body):
 
 
 class Settings(Asking):
-    decode: dict[str, Setting] = Field({}, description="settings of [decode], as --set of ayn use: {\"beam\": 5}")
+    decode: dict[str, Setting] = Field({}, description='settings of [decode], as --set of ayn use: {"beam": 5}')
 
 
 class OneText(Settings):

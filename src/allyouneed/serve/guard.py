@@ -1,4 +1,4 @@
-"""Guard: every request passes it first. Who may ask, how much, and for how long; a client that has gone is forgotten."""
+"""Guard: every request passes it first. Who may ask, how much and for how long; a client that has gone is forgotten."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def problem(status: int, message: str, param: str | None = None, code: str | Non
 class Guard:
     """An ASGI app around another one."""
 
-    def __init__(self, app: Any, limits: Limits, most: int, names: list[str]) -> None:
-        self.app, self.limits, self.most, self.names = app, limits, most, names
+    def __init__(self, app: Any, limits: Limits, names: list[str]) -> None:
+        self.app, self.limits, self.names = app, limits, names
         self.asking = 0  # POST requests that are being answered
         self.draining = False  # no more requests are expected
 
@@ -82,10 +82,10 @@ class Guard:
             return 204, ""
         if limits.key and not self._knows_key(headers.get("authorization", "")):
             return 401, "an API key is needed: send it as 'Authorization: Bearer KEY'", None, "invalid_api_key"
-        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["method"] != "GET":
-            if origin not in limits.origins:
-                return 403, "other pages may not ask this server", None, "cross_site"
-        if scope["method"] == "POST" and self.asking >= self.most:
+        elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site") and origin not in limits.origins
+        if elsewhere and scope["method"] != "GET":
+            return 403, "other pages may not ask this server", None, "cross_site"
+        if scope["method"] == "POST" and self.asking >= len(self.names) * (limits.waiting + limits.rows):
             return 429, "too many requests wait: try again soon", None, "queue_full"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > limits.body:
@@ -109,7 +109,13 @@ class Guard:
             MutableHeaders(scope=message).update({**allowed, **names})
 
     async def _end(
-        self, send: Any, status: int, message: str, param: str | None = None, code: str | None = None, closes: bool = False
+        self,
+        send: Any,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        closes: bool = False,
     ) -> None:
         headers = [(b"content-type", b"application/json")] * (status != 204)
         headers += [(b"retry-after", b"1")] * (status == 429) + [(b"connection", b"close")] * (closes or status == 413)
@@ -168,4 +174,3 @@ class Guard:
         finally:
             watching.cancel()
             work.cancel()
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -11,7 +10,6 @@ from itertools import count
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 
 from allyouneed.errors import UserError
 from allyouneed.look.learning import Begun, show_progress
@@ -19,7 +17,7 @@ from allyouneed.look.page import frame, plain, scripts
 from allyouneed.look.starts import SHAPES
 from allyouneed.look.view import View
 from allyouneed.predict.images import ImageReader
-from allyouneed.run import Run
+from allyouneed.serve.served import Served
 
 STORED = 8  # views whose numbers can still be fetched
 
@@ -27,23 +25,19 @@ STORED = 8  # views whose numbers can still be fetched
 class Views:
     """The last views of a run, by number."""
 
-    def __init__(self, run: Run | Begun) -> None:
-        self.run, self.stored, self.lock, self.keys = run, OrderedDict[int, View](), threading.Lock(), count(1)
+    def __init__(self, served: Served) -> None:
+        self.served, self.stored, self.lock, self.keys = served, OrderedDict[int, View](), threading.Lock(), count(1)
 
-    def make(self, given: str | bytes) -> str:
-        """The view of a text, or of the bytes of an image."""
-        return self.store(self.run.view(self._checked(given)))
-
-    def _checked(self, given: Any) -> Any:
-        """No path of a file is taken from a page."""
-        reads_images = self.loaded is not None and isinstance(self.loaded.predictor, ImageReader)
+    def make(self, given: Any) -> str:
+        """The view of a text, or of the bytes of an image. No path of a file is taken from a page."""
+        run = self.served.given
+        loaded = run.loaded if isinstance(run, Begun) else run
+        reads_images = loaded is not None and isinstance(loaded.predictor, ImageReader)
         if reads_images and given and isinstance(given, str) and given not in SHAPES:
             raise UserError("this run reads images: choose a file")
-        return given
-
-    @property
-    def loaded(self) -> Run | None:
-        return self.run.loaded if isinstance(self.run, Begun) else self.run
+        if isinstance(given, str):
+            self.served.texts(given)
+        return self.store(run.view(given))
 
     def store(self, view: View) -> str:
         """What is shown of it, and the key of its numbers; what has none is not stored."""
@@ -64,19 +58,17 @@ class Views:
 
     def ask(self, key: int, name: str, asked: bytes) -> str:
         """The answer to a question about a view."""
-        if self.loaded is None:
-            raise UserError("this run has no weights yet")
-        return self.store(self.loaded.ask(self.find(key), name, asked))
+        return self.store(self.served.run.ask(self.find(key), name, asked))
 
 
-def routes(runs: Sequence[Run | Begun]) -> APIRouter:
+def routes(runs: Sequence[Served]) -> APIRouter:
     """The page of these runs, and what it asks for."""
-    made, stored = APIRouter(include_in_schema=False, route_class=_PageRoute), [Views(run) for run in runs]
+    made, views = APIRouter(include_in_schema=False), [Views(served) for served in runs]
 
     async def answer(run: int, make: Callable[[Views], str | bytes]) -> Response:
-        if not 0 <= run < len(stored):
+        if not 0 <= run < len(views):
             raise UserError(f"there is no run {run}")
-        found = await asyncio.to_thread(make, stored[run])
+        found = await asyncio.to_thread(make, views[run])
         kind = "application/json" if isinstance(found, str) else "application/octet-stream"
         return Response(found, media_type=kind)
 
@@ -84,7 +76,7 @@ def routes(runs: Sequence[Run | Begun]) -> APIRouter:
     async def page() -> Response:
         modules = {name: f"./assets/{name}" for name in scripts()}
         live = f'<script type="text/plain" data-live="{len(runs)}"></script>'
-        title = ", ".join(run.folder.path.absolute().name for run in runs)
+        title = ", ".join(one.given.folder.path.absolute().name for one in runs)
         return Response(frame(modules, live, title), media_type="text/html")
 
     @made.get("/assets/{name}")
@@ -113,21 +105,6 @@ def routes(runs: Sequence[Run | Begun]) -> APIRouter:
 
     @made.get("/learning/{run}")
     async def learning(run: int, seen: int = -1) -> Response:
-        return await answer(run, lambda views: plain(show_progress(views.run.folder, seen)))
+        return await answer(run, lambda views: plain(show_progress(views.served.given.folder, seen)))
 
     return made
-
-
-class _PageRoute(APIRoute):
-    """The page shows an error as one sentence."""
-
-    def get_route_handler(self) -> Any:
-        handle = super().get_route_handler()
-
-        async def handled(request: Request) -> Any:
-            try:
-                return await handle(request)
-            except UserError as error:
-                return Response(json.dumps({"error": str(error)}), 400, media_type="application/json")
-
-        return handled

@@ -194,7 +194,7 @@ async function progress(run, size, stop) {
   try {
     const answer = await fetch(`learning/${run}?seen=${size}`, { signal: stop });
     const found = await answer.json();
-    if (!answer.ok) throw new Error(found.error);
+    if (!answer.ok) throw new Error(found.error.message);
     return found;
   } catch { // the server has been stopped, or the run is gone
     return { training: false, size };

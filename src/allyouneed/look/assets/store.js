@@ -74,7 +74,7 @@ export const liveStore = (run, given) => (typeof given === "string"
 async function fetched(run, address, options = {}) {
   const answer = await fetch(address, options);
   const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error ?? "the server could not answer");
+  if (!answer.ok) throw new Error(found.error?.message ?? "the server could not answer");
   const store = new Store(found.shown, async (name) => {
     const piece = await fetch(`look/${run}/${found.key}/${encodeURIComponent(name)}`);
     if (!piece.ok) throw new Error("the numbers are no longer there: ask for the text again");
