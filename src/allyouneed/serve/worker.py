@@ -60,6 +60,7 @@ class Worker:
         self.thread: threading.Thread | None = None
         self._new, self._others, self._writing = deque[Job](), deque[Job](), deque[WritingJob]()
         self._open: dict[int, WritingJob] = {}  # by the id of the request
+        self._found = list[tuple[Job, Any]]()  # results on their way to the clients
         self._wake, self._closed = threading.Condition(), False
 
     async def write(
@@ -151,6 +152,9 @@ class Worker:
                     self._open.clear()
                     self._writing.clear()
                     self._others.clear()
+                found, self._found = self._found, []
+                if found:
+                    self._loop.call_soon_threadsafe(_hand_over, found)
 
     def _take(self) -> bool:
         """Wait until there is something to do; False if the worker is closed."""
@@ -216,7 +220,12 @@ class Worker:
 
     def _deliver(self, job: Job, result: Any) -> None:
         if not job.cancelled:
-            self._loop.call_soon_threadsafe(job.results.put_nowait, result)
+            self._found.append((job, result))
+
+
+def _hand_over(found: list[tuple[Job, Any]]) -> None:
+    for job, result in found:
+        job.results.put_nowait(result)
 
 
 async def _next(job: Job) -> Any:
