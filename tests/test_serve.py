@@ -213,7 +213,7 @@ def test_log_probabilities_are_those_of_the_model(client, names):
     given, _ = run.read("The dog")
     ids = [*given.ids, *answer.whole]
     logprobs = run.model(torch.tensor([ids])).log_softmax(-1)[0]
-    expected = [float(logprobs[i, id]) for i, id in enumerate(ids[1:])]
+    expected = [logprobs[i, id].item() for i, id in enumerate(ids[1:])]
     assert found.logprobs.token_logprobs[1:] == pytest.approx(expected, abs=1e-4)
     assert found.logprobs.tokens == [run.processor.tokenizer.token(id) for id in ids]
     assert "".join(found.logprobs.tokens) == found.text
@@ -305,13 +305,14 @@ def test_a_drawing_is_what_the_run_draws(address):
 
 def test_next_tokenize_and_trace_are_those_of_the_run(address, names):
     run = made("gpt")
-    likely = post(address, "/next", model=names["lm"], input="The dog", most=3)["answers"][0]["next"]
+    plain = {"model": names["lm"], "input": "The dog", "decode": {"chat": False}}
+    likely = post(address, "/next", **plain, most=3)["answers"][0]["next"]
     assert [one["token"] for one in likely] == [name for name, _ in run.table("The dog", most=3)[-1].likely]
     follows = post(address, "/next", model=names["pretrain"], input="he sings", second="she walks")
     assert follows["answers"][0]["follows"] == made("bert").answers(["he sings ||| she walks"])[0].details["follows"]
     ids = post(address, "/tokenize", model=names["lm"], input="The dog")["answers"][0]["ids"]
     assert ids == run.processor.tokenizer.encode("The dog")
-    values = post(address, "/trace", model=names["lm"], input="The dog", kinds=["weights"])["values"]
+    values = post(address, "/trace", **plain, kinds=["weights"])["values"]
     expected = run.trace("The dog", "weights")
     assert values.keys() == expected.keys()
     for name, one in expected.items():
@@ -338,13 +339,14 @@ def test_questions_vectors_words_and_hidden_words():
         assert close(
             post(address, "/fill", input="a [MASK]")["answers"][0], made("bert").answers("a [MASK]")[0].plain()
         )
-        name = next(one["id"] for one in get(address, "/v1/models")["data"] if one["task"] == "embed")
+        names = {one["task"]: one["id"] for one in get(address, "/v1/models")["data"]}
+        name = names["embed"]
         vector = post(address, "/embed", model=name, input="the dog")["answers"][0]["vector"]
         assert np.allclose(vector, made("embed").embed("the dog"), atol=1e-5)
         lines = ["a dog", "the cat sleeps", "il cane"]
         near = post(address, "/nearest", model=name, input="the dog", lines=lines, most=2)["answers"][0]["nearest"]
         assert [one["text"] for one in near] == [one.text for one in made("embed").nearest("the dog", lines, most=2)]
-        words = post(address, "/nearest", input="man + aunt - uncle")["answers"][0]
+        words = post(address, "/nearest", model=names["wordvectors"], input="man + aunt - uncle")["answers"][0]
         assert close(words, made("word2vec").answers("man + aunt - uncle")[0].plain())
 
 

@@ -65,12 +65,14 @@ def prepare(peers: set[str], folder: Path, run: str, requests: str, device: str)
     return Prepared(sides, len(bodies) * NEW, "; ".join(notes))
 
 
-CASE = Case(
-    name="serve",
-    work=f"a GPT of ten million parameters: {CLIENTS} clients, {ROWS} rows, {NEW} new tokens each, streamed",
-    unit="new tokens/s",
-    peers=(),
-    prepare=prepare,
-    options={"run": "", "requests": "256", "device": "cpu"},
-    quick={"requests": "64"},
-)
+CASES = [
+    Case(
+        name="serve",
+        work=f"a GPT of ten million parameters: {CLIENTS} clients, {ROWS} rows, {NEW} new tokens each, streamed",
+        unit="new tokens/s",
+        peers=(),
+        prepare=prepare,
+        options={"run": "", "requests": "256", "device": "cpu"},
+        quick={"requests": "64"},
+    )
+]
