@@ -47,7 +47,7 @@ def prepare(peers: set[str], folder: Path, run: str, requests: str, device: str)
         return seconds, found
 
     def predicted() -> list[str]:
-        return own.predict(prompts, method="greedy", max_new=NEW, batch=ROWS, stop=())
+        return own.predict(prompts, method="greedy", max_new=NEW, batch=ROWS)
 
     asked = min(len(bodies), CLIENTS)
     if sorted(one.text for one in served(CLIENTS, asked)[1]) != sorted(predicted()[:asked]):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.decode.recorded import Recorded
-from allyouneed.decode.request import Event, Hypothesis, Request
+from allyouneed.decode.request import Event, Hypothesis, Request, alike
 from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER
 from allyouneed.decode.stepper import Stepper, bucket
 from allyouneed.errors import UserError
@@ -95,7 +95,7 @@ class BeamSearch:
     its request. Of equal scores the earlier hypothesis goes first, then the lower id.
 
     On CUDA the number of slots for sentences is a power of two, and the slots of those that have left stay, so that the
-    recorded work can be used again. `exact`: inputs are read one by one, so that what is found has the same bits."""
+    recorded work can be used again. `exact`: only inputs of one length are read together, so that what is found has the same bits."""
 
     live: _Live
     best: _Best
@@ -144,7 +144,7 @@ class BeamSearch:
         # To join costs about as much as a step. So if many wait, none joins before a quarter of the rows is free.
         if self._waiting and free >= min(len(self._waiting), max(1, self.most // 4)):
             new = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
-            groups = [[sentence] for sentence in new] if self.exact else [new]
+            groups = alike(new, lambda one: one.request) if self.exact else [new]
             events = [event for group in groups for event in self._start(group)]
         return events + self._grow() if self.sentences else events
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from allyouneed.errors import UserError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,3 +75,12 @@ class Event:
     error: Exception | None = None
     hypotheses: list[Hypothesis] = field(default_factory=list)
     end: int | None = None  # of Request.stop, the one that has ended the answer
+
+
+def alike(several: Sequence[T], request: Callable[[T], Request]) -> list[list[T]]:
+    """Groups whose inputs have one length, so that reading them together pads none; an input of one token is alone."""
+    groups: dict[Any, list[T]] = {}
+    for number, one in enumerate(several):
+        size = len(request(one).input)
+        groups.setdefault(size if size > 1 else -number, []).append(one)
+    return list(groups.values())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.decode.recorded import Recorded
-from allyouneed.decode.request import Event, Request
+from allyouneed.decode.request import Event, Request, alike
 from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER, choose, greedy, uniform
 from allyouneed.decode.stepper import State, Stepper, bucket
 from allyouneed.errors import UserError
@@ -161,8 +161,8 @@ class Decoder:
     number of rows is a power of two, and a state is kept for each, so that its recorded steps can be used again.
 
     `exact`: on a CPU, with one thread and matrices stored by columns, an answer has not only the same tokens but the
-    same bits. Inputs are read one by one, and there are at least two rows, for a product with one row adds in another
-    order.
+    same bits. Only inputs of one length are read together, and there are at least two rows, for a product with one row
+    adds in another order.
     """
 
     def __init__(self, stepper: Stepper, most: int, ids: Iterator[int] | None = None, exact: bool = False) -> None:
@@ -259,7 +259,7 @@ class Decoder:
             one = self._waiting.popleft()
             answers += len(one.answers)
             (short if piece is None or len(one.request.input) <= piece else self._reading).append(one)
-        groups = [[one] for one in short] if self.exact else [short]
+        groups = alike(short, lambda one: one.request) if self.exact else [short]
         joined = [self._read_inputs(several, events) for several in (*groups, [*self._reading][:1]) if several]
         return any(joined)
 
