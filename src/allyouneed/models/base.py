@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from importlib import resources
 from typing import Any, ClassVar
 
 import torch
@@ -126,6 +128,8 @@ class TranslatorBody(Body):
         return self.begin(blank, torch.ones_like(blank[:, 0]), room)
 
 
+# By the name of a model.
+SIZES = tomllib.loads((resources.files("allyouneed") / "models" / "sizes.toml").read_text(encoding="utf-8"))
 # Settings that do not shape the body of most models.
 FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "tie", "output_bias", "bos")
 
@@ -135,7 +139,7 @@ class Model(nn.Module):
 
     Config: ClassVar[Any]
     BodyClass: ClassVar[Any] = None  # a Body
-    sizes: ClassVar[dict[str, dict[str, Any]]]  # named settings
+    sizes: ClassVar[dict[str, dict[str, Any]]]  # settings by the name of a size
     tasks: ClassVar[tuple[str, ...]]
     free: ClassVar[tuple[str, ...]] = FREE  # settings that do not shape the body
     fits: ClassVar[tuple[str, ...]] = ()  # free settings that are those of the run to start from, unless they are given

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, LanguageModel, Positioned
+from allyouneed.models.base import SIZES, Body, LanguageModel, Positioned
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import ConvConfig, ConvStack
 from allyouneed.nn.heads import LMHead
@@ -68,11 +67,7 @@ class ConvNet(LanguageModel):
     BodyClass = ConvBody
     tasks = ("lm", "classify", "tag", "answer", "embed")
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 4, "width": 64, "kernel": 4},
-        "small": {"layers": 8, "width": 192, "kernel": 4},
-        "base": {"layers": 12, "width": 512, "kernel": 4},
-    }
+    sizes = SIZES["convnet"]
 
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()

@@ -4,13 +4,12 @@ to the source in every layer (Gehring et al., 2017)."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import StacksConfig, Translator, TranslatorBody
+from allyouneed.models.base import SIZES, StacksConfig, Translator, TranslatorBody
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import SQRT_HALF, ConvConfig, ConvStack, Source
 from allyouneed.nn.layers import real
@@ -71,11 +70,7 @@ class ConvSeq2Seq(Translator):
     BodyClass = ConvSeq2SeqBody
     tasks = ("translate",)
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 3, "width": 128, "embedding": 128},
-        "small": {"layers": 6, "width": 256, "embedding": 256},
-        "base": {"layers": 10, "width": 512, "embedding": 256, "dropout": 0.25},
-    }
+    sizes = SIZES["convseq2seq"]
 
     def aligned(self, trace: Trace) -> tuple[Tensor, str]:
         """The mean over the layers."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, Writer
+from allyouneed.models.base import SIZES, Body, Writer
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
@@ -99,10 +99,7 @@ class DALLE(Writer):
     prompted = True
     tasks = ("draw",)
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "nano": {"layers": 3, "heads": 3, "width": 96},
-        "small": {"layers": 8, "heads": 8, "width": 384},
-    }
+    sizes = SIZES["dalle"]
 
     def __init__(self, config: DALLEConfig) -> None:
         super().__init__()

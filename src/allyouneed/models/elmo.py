@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from allyouneed.config import BodyConfig, option
-from allyouneed.models.base import FREE, Body, LanguageModel
+from allyouneed.models.base import FREE, SIZES, Body, LanguageModel
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import MIXES, LMHead, Mix
@@ -140,10 +140,7 @@ class ELMo(LanguageModel):
     tasks = ("lm", "classify", "tag")
     free = (*FREE, "vocab", "mix", "reader")
     signature = "directions:mean of both"
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "nano": {"width": 64, "layers": 2, "letters": 16, "filters": 4, "reader": 32},
-        "small": {"width": 512, "layers": 2, "filters": 25, "reader": 256},
-    }
+    sizes = SIZES["elmo"]
     spelling: Tensor  # (V, C)
 
     def __init__(self, config: ELMoConfig) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Translator, TranslatorBody, TranslatorConfig
+from allyouneed.models.base import SIZES, Translator, TranslatorBody, TranslatorConfig
 from allyouneed.nn.attention import attend
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.init import init_weights, normal
@@ -161,11 +160,7 @@ class Seq2Seq(Translator):
     BodyClass = Seq2SeqBody
     tasks = ("translate",)
     feeds_itself = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 128},
-        "small": {"width": 512, "embedding": 256},
-        "base": {"width": 1024, "embedding": 512, "layers": 2},
-    }
+    sizes = SIZES["seq2seq"]
 
     def aligned(self, trace: Trace) -> tuple[Tensor, str]:
         """The weights a_t."""

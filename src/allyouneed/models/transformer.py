@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from allyouneed.models.base import StacksConfig, Translator, TranslatorBody
+from allyouneed.models.base import SIZES, StacksConfig, Translator, TranslatorBody
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.init import XAVIER, ZERO, Init, as_made, init_weights
@@ -77,12 +76,7 @@ class Transformer(Translator):
     BodyClass = TransformerBody
     tasks = ("translate",)
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 2, "heads": 4, "width": 128, "hidden": 512},
-        "small": {"layers": 3, "heads": 4, "width": 256, "hidden": 1024},
-        "base": {"layers": 6, "heads": 8, "width": 512, "hidden": 2048},
-        "big": {"layers": 6, "heads": 16, "width": 1024, "hidden": 4096, "dropout": 0.3},
-    }
+    sizes = SIZES["transformer"]
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
