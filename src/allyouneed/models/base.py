@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.nn.batch import Tensors
-from allyouneed.nn.block import Stack
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.init import ZERO, init_weights
 from allyouneed.nn.layers import Embedding, last, pad
@@ -197,14 +196,6 @@ class Writer(Model):
         if self.barred >= 0:
             logits[:, self.barred] = -torch.inf
         return logits
-
-    def compile_step(self) -> bool:
-        """Let torch.compile make the step faster; False if it has no blocks, which are what is compiled."""
-        stacks = [module for module in self.modules() if isinstance(module, Stack)]
-        for stack in stacks:
-            stack.compile_step()
-        self.compiled = bool(stacks)
-        return self.compiled
 
     def empty(self, rows: int, room: int) -> Any:
         """The state of free rows, with room for so many tokens."""

@@ -18,6 +18,7 @@ from torch.nn.modules import module as registry
 from allyouneed import catalog
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model, Writer
+from allyouneed.nn.block import Block, Stack
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import can_compile
 from allyouneed.storage.runfolder import RunFolder
@@ -241,6 +242,10 @@ def compile_step(model: Model, device: str) -> None:
         raise UserError("engine = compiled is for decoding, and this run does not write: leave it out")
     if obstacle := can_compile(device):
         raise UserError(f"the step cannot be compiled here: {obstacle}; leave out engine = compiled")
-    if not model.compile_step():
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    if not stacks:
         raise UserError("engine = compiled is for models made of blocks, such as gpt and transformer: leave it out")
+    for stack in stacks:  # all blocks have the same code, so it is compiled once, when the first of them runs
+        stack.step = torch.compile(Block.forward, dynamic=True)
+    model.compiled = True
     warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # a note to the authors of the compiler
