@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
@@ -43,18 +42,12 @@ class ConvBody(Body):
         self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None
     ) -> Tensor:
         """ids (B, T) -> (B, T, E). With a state, ids are the next tokens of each row, the first `count` (B,) real."""
-        at = None if state is None else state.length[:, None] + torch.arange(ids.size(1), device=ids.device)
-        x = self.embedding(ids, at)
+        x = self.embedding(ids, None if state is None else state.positions(ids.size(1)))
         record(trace, self, "embeddings", x)
-        if state is None:
-            return self.dropout(self.stack(x, trace=trace))
-        hidden = self.stack(x, past=state.parts["past"], count=count, trace=trace)
-        state.advance(ids.size(1) if count is None else count)
-        return hidden
+        return self.dropout(self.stack(x, state=state, count=count, trace=trace))
 
     def empty(self, rows: int, room: int) -> RecurrentState:
-        """A state of free rows: before the first token there are zeros."""
-        return RecurrentState({"past": self.stack.no_past(rows)})
+        return self.stack.empty(rows)
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.embedding, self.stack.into], *([block] for block in self.stack.blocks)]

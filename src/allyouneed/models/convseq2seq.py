@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.models.base import SIZES, StacksConfig, Translator, TranslatorBody
-from allyouneed.nn.cache import RecurrentState
-from allyouneed.nn.convolution import SQRT_HALF, ConvConfig, ConvStack, Source
+from allyouneed.nn.cache import Encoded, RecurrentState
+from allyouneed.nn.convolution import SQRT_HALF, ConvConfig, ConvStack
 from allyouneed.nn.layers import real
 from allyouneed.nn.trace import Trace, record
 
@@ -33,12 +33,12 @@ class ConvSeq2SeqBody(TranslatorBody):
         self.decoder = ConvStack(config, config.decoder_layers or config.layers, causal=True, cross=True)
         self.dropout = nn.Dropout(config.dropout)
 
-    def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Source:
+    def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Encoded:
         """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to."""
         e, tokens = self.source(source), real(lengths, source.size(1))
         record(trace, self.source, "embeddings", e)
         z = self.encoder(e, real=tokens, trace=trace)
-        return Source(z, (z + e) * SQRT_HALF, tokens)
+        return {"keys": z, "values": (z + e) * SQRT_HALF, "real": tokens}
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, E)."""
@@ -48,15 +48,11 @@ class ConvSeq2SeqBody(TranslatorBody):
         return self.dropout(self.decoder(y, source=encoded, trace=trace))
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
-        encoded = self.encode(source, lengths)
-        return RecurrentState({"past": self.decoder.no_past(len(source))}, source=vars(encoded))
+        return self.decoder.empty(len(source), self.encode(source, lengths))
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
         """(B,) -> (B, E)"""
-        e = self.target(tokens[:, None], state.length[:, None])
-        hidden = self.decoder(e, past=state.parts["past"], source=Source(**state.source))
-        state.advance(1)
-        return hidden[:, 0]
+        return self.decoder(self.target(tokens[:, None], state.positions(1)), state=state)[:, 0]
 
     def stages(self) -> list[list[nn.Module]]:
         lowest = [self.source, self.target, self.encoder.into, self.decoder.into]

@@ -13,7 +13,7 @@ from allyouneed.config import option
 from allyouneed.errors import UserError
 from allyouneed.models.base import SIZES, Translator, TranslatorBody, TranslatorConfig
 from allyouneed.nn.attention import attend
-from allyouneed.nn.cache import RecurrentState
+from allyouneed.nn.cache import Encoded, RecurrentState
 from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.layers import last, real
 from allyouneed.nn.masks import Mask
@@ -23,7 +23,6 @@ from allyouneed.nn.trace import Trace, record
 
 SCORES = ("additive", "dot", "general", "cosine", "none")
 Choose = Callable[[Tensor], Tensor]  # the next input from an output: (B, E) -> (B,)
-Encoded = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), real (B, S); without attention one value (B, 1, D)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,8 @@ class Seq2SeqBody(TranslatorBody):
         self.dropout = nn.Dropout(dropout)
 
     def encode(self, source: Tensor, lengths: Tensor, trace: Trace | None = None) -> tuple[Encoded, Hidden]:
-        """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to, and its first state."""
+        """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to, its first state. Without
+        attention there is one value (B, 1, D)."""
         x = self.source(source)
         record(trace, self.source, "embeddings", x)
         layers = self.encoder.layer_outputs(x, lengths, trace)
