@@ -9,13 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from allyouneed.batch import IGNORE, Tensors
 from allyouneed.config import DataConfig, TextConfig
 from allyouneed.data.opening import open_data
 from allyouneed.decode import Request
 from allyouneed.models.elmo import ELMo, ELMoBody, ELMoConfig, ELMoReader, reverse
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import Mix
-from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import BEGIN, END, WIDTHS, Highway, LetterCNN, spell
 from allyouneed.run import load
 from allyouneed.storage.tensorfile import read_tensors

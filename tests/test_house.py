@@ -16,7 +16,7 @@ import allyouneed
 HOME = Path(allyouneed.__file__).parent
 BASE = {
     *("terminal", "errors", "format", "version", "randomness", "catalog", "config", "recipe"),
-    *("runtime", "storage"),
+    *("runtime", "storage", "batch"),
 }
 # Each room and what it may look at; a room may always look at itself.
 BELOW = {
@@ -26,7 +26,7 @@ BELOW = {
     "models": BASE | {"nn", "word2vec"},
     "decode": BASE,
     "text": BASE,
-    "data": BASE | {"text", "nn"},
+    "data": BASE | {"text"},
     "metrics": BASE,
     "figures": BASE,
     "predict": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures"},

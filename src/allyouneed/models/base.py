@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.init import ZERO, init_weights
 from allyouneed.nn.layers import Embedding, last, pad
@@ -230,12 +230,8 @@ class LanguageModel(Writer):
         record(trace, self, "logits", logits)
         return logits
 
-    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The cross-entropy of the next tokens, summed."""
-        return self.head.loss(self.ahead(ids), targets, smoothing)
-
-    def loss_after(self, state: Any, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The same in the middle of a text, after `state`, which moves on."""
+    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0, state: Any = None) -> Tensor:
+        """The cross-entropy of the next tokens, summed; in the middle of a text after `state`, which moves on."""
         return self.head.loss(self.ahead(ids, state=state), targets, smoothing)
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:

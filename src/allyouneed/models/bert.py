@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import option
 from allyouneed.models.base import SIZES, Body, Model, Positioned
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.heads import MaskedHead
 from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal, published

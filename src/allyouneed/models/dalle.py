@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import option
 from allyouneed.models.base import SIZES, Body, Writer
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead

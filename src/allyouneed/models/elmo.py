@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import IGNORE, Tensors
 from allyouneed.config import BodyConfig, option
 from allyouneed.models.base import FREE, SIZES, Body, LanguageModel
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import MIXES, LMHead, Mix
 from allyouneed.nn.init import init_weights, normal
-from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.recurrent import Recurrent, from_parts, to_parts
 from allyouneed.nn.spelling import LetterCNN, spell
 from allyouneed.nn.trace import Trace, record

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.models.base import Body, Model
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import cross_entropy, divergence
 from allyouneed.nn.trace import Trace, record
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.models.base import SIZES, Body, LanguageModel
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.init import init_weights, normal

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.models.base import FREE, SIZES, Body, Model
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal, published
 from allyouneed.nn.layers import ACTIVATIONS

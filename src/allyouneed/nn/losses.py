@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-IGNORE = -100
+from allyouneed.batch import IGNORE
+
 # More logits than this (0.5 GB in fp32, and as much again for their gradient) are computed piece by piece. Compiled
 # code holds them only in the dtype of the product, 16 bits on a GPU, and is fastest without pieces.
 MOST_LOGITS = 1 << 27

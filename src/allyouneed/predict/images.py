@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from allyouneed.batch import Tensors
 from allyouneed.config import DecodeConfig, build
 from allyouneed.data.batches.augment import ImagePreprocessor
 from allyouneed.data.batches.images import ImageBatches, as_tensor
@@ -25,7 +26,6 @@ from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dvae import DVAE, DVAEConfig
 from allyouneed.models.labeller import ImageLabeller, Labeller
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
