@@ -142,7 +142,7 @@ class Model(nn.Module):
     tasks: ClassVar[tuple[str, ...]]
     free: ClassVar[tuple[str, ...]] = FREE  # settings that do not shape the body
     fits: ClassVar[tuple[str, ...]] = ()  # free settings that are those of the run to start from, unless they are given
-    compiles: ClassVar[bool] = False  # torch.compile makes its loss faster
+    compiles: bool = False  # torch.compile makes its loss faster
     in_place: ClassVar[bool] = False  # it learns without gradients and optimizer
     useful_at_start: bool = False  # before its first step; then that is evaluated, too
     config: Any

@@ -13,7 +13,7 @@ from allyouneed.models.base import SIZES, StacksConfig, Translator, TranslatorBo
 from allyouneed.nn.cache import Encoded, RecurrentState
 from allyouneed.nn.convolution import SQRT_HALF, ConvConfig, ConvStack
 from allyouneed.nn.layers import real
-from allyouneed.nn.trace import Trace, record
+from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,15 @@ class ConvSeq2SeqBody(TranslatorBody):
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Encoded:
         """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to."""
-        e, tokens = self.source(source), real(lengths, source.size(1))
-        record(trace, self.source, "embeddings", e)
+        e, tokens = self.source(source, trace=trace), real(lengths, source.size(1))
         z = self.encoder(e, real=tokens, trace=trace)
         return {"keys": z, "values": (z + e) * SQRT_HALF, "real": tokens}
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, E)."""
         trace = trace and trace.at(self)
-        encoded, y = self.encode(source, lengths, trace=trace), self.target(target)
-        record(trace, self.target, "embeddings", y)
-        return self.dropout(self.decoder(y, source=encoded, trace=trace))
+        encoded = self.encode(source, lengths, trace=trace)
+        return self.dropout(self.decoder(self.target(target, trace=trace), source=encoded, trace=trace))
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
         return self.decoder.empty(len(source), self.encode(source, lengths))

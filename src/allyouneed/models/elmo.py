@@ -62,12 +62,9 @@ class ELMoBody(Body):
 
     def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
         """The two directions side by side."""
-        (words,) = trace.of("embeddings")
-        sides = [
-            (words, words),
-            *([trace.get(m, "layers") for m in pair] for pair in zip(self.forward_layers, self.backward_layers)),
-        ]
-        return [torch.cat(list(both), dim=-1) for both in sides]
+        (words,), layers = trace.of("embeddings"), zip(self.forward_layers, self.backward_layers)
+        sides = [[words, words], *([trace.get(layer, "layers") for layer in both] for both in layers)]
+        return [torch.cat(both, dim=-1) for both in sides]
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         return self(self.words(tensors["chars"]), tensors["lengths"], trace)[-1]
@@ -180,9 +177,3 @@ class ELMo(LanguageModel):
         forward, backward = self.body.dropout(top).chunk(2, dim=-1)
         goals = torch.cat([text[:, 1:], text[:, :-1].masked_fill(~real[:, 1:], IGNORE)])
         return 0.5 * self.head.loss(torch.cat([forward[:, :-1], backward[:, 1:]]), goals, smoothing)
-
-    @torch.no_grad()
-    def embed(self, words: Sequence[str]) -> Tensor:
-        """The vectors of the words of one sentence in every layer: (L + 1, T, 2D). Layer 0 knows the spelling alone."""
-        letters = torch.from_numpy(spell(words)).to(self.device)
-        return torch.cat(self.body(self.body.words(letters[None]), torch.tensor([len(words)], device=self.device)))

@@ -12,7 +12,7 @@ from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.init import XAVIER, ZERO, Init, as_made, init_weights
 from allyouneed.nn.masks import Mask
-from allyouneed.nn.trace import Trace, record
+from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class TransformerBody(TranslatorBody):
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Tensor:
         """source (B, S), right-padded, and true lengths (B,) -> memory (B, S, D)"""
-        x = self.source(source)
-        record(trace, self.source, "embeddings", x)
+        x = self.source(source, trace=trace)
         return self.encoder(x, Mask.padding(lengths, source.size(1)), trace=trace)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
@@ -51,8 +50,7 @@ class TransformerBody(TranslatorBody):
         """
         trace = trace and trace.at(self)
         memory, padding = self.encode(source, lengths, trace=trace), Mask.padding(lengths, source.size(1))
-        y = self.target(target)
-        record(trace, self.target, "embeddings", y)
+        y = self.target(target, trace=trace)
         return self.decoder(y, Mask(causal=True), memory=memory, memory_mask=padding, trace=trace)
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> KVCache:
