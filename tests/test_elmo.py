@@ -16,6 +16,7 @@ from allyouneed.decode import Request
 from allyouneed.models.elmo import ELMo, ELMoBody, ELMoConfig, ELMoReader, reverse
 from allyouneed.nn.heads import Mix
 from allyouneed.nn.spelling import BEGIN, END, WIDTHS, Highway, LetterCNN, spell
+from allyouneed.predict.processor import freeze_body
 from allyouneed.run import load
 from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
@@ -47,7 +48,7 @@ class Reading(torch.nn.Module):
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
         self.body, self.reader = ELMoBody(config), ELMoReader(config)
-        self.body.freeze(config.freeze)
+        freeze_body(self.body, config.freeze)
 
     def forward(self, tensors: Tensors) -> torch.Tensor:
         return self.reader(self.body, tensors)

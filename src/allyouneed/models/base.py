@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from allyouneed.batch import Tensors
 from allyouneed.config import BodyConfig, option
-from allyouneed.errors import UserError
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.init import ZERO, init_weights
 from allyouneed.nn.layers import Embedding, last, pad
@@ -57,7 +56,7 @@ class Body(nn.Module):
     spelled: ClassVar[bool] = False  # it reads letters (`chars`), not tokens (`ids`)
     width: int  # of its vectors
     limit: int | None = None  # tokens that it can read at most
-    frozen: tuple[nn.Module, ...] = ()
+    frozen: tuple[nn.Module, ...] = ()  # what does not learn
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         """Texts -> (B, T, width). Vectors of padding mean nothing; it lies behind the text, where a body that sees no
@@ -87,16 +86,6 @@ class Body(nn.Module):
     def fitted(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor of the body of another run, as this body needs it."""
         return tensor
-
-    def freeze(self, what: str) -> None:
-        """model.freeze: nothing (""), the whole body, or its lowest layers."""
-        stages = self.stages()
-        if what.isdecimal() and int(what) >= len(stages):
-            raise UserError(f"model.freeze = {what}: the body has {len(stages) - 1} layers; freeze fewer, or body")
-        if what:
-            self.frozen = (self,) if what == "body" else tuple(m for some in stages[: int(what) + 1] for m in some)
-        for module in self.frozen:
-            module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Body:
         """What is frozen drops nothing either."""

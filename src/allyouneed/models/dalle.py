@@ -33,13 +33,9 @@ class DALLEConfig(BlockConfig):
     positions: str = option("learned", "of the caption; codes have those of their row and column", choices=("learned",))
 
     @property
-    def tokens(self) -> int:
-        """Of a row: a blank, the caption, and the codes."""
-        return 1 + self.caption + self.grid**2
-
-    @property
     def limit(self) -> int:
-        return self.tokens
+        """Tokens of a row: a blank, the caption, and the codes."""
+        return 1 + self.caption + self.grid**2
 
 
 TABLES = ("words", "codes", "positions", "rows", "columns")

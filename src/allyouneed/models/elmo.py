@@ -86,18 +86,16 @@ class ELMoBody(Body):
     ) -> list[Tensor]:
         """x (B, T, D) and the output of each of these layers. Padding lies behind the words, where nothing reads it.
         With a state, x are the next words of each row, the first `count` (B,) real."""
-        found, ends = [x], []
-        before = None if state is None else from_parts(state.parts)
+        found, ends, state = [x], [], state or self.empty(len(x), 0)
+        before = from_parts(state.parts)
         for k, layer in enumerate(layers):
-            own = None if before is None else tuple(part[k : k + 1] for part in before)
-            h, end = layer(self.dropout(x), count, own, trace=trace)
+            h, end = layer(self.dropout(x), count, tuple(part[k : k + 1] for part in before), trace=trace)
             x = x + h if k else h
             record(trace, layer, "layers", x)
             found.append(x)
             ends.append(end)
-        if state is not None:
-            after = tuple(torch.cat(parts) for parts in zip(*ends))  # h and c, each (L, B, D)
-            state.advance(x.size(1) if count is None else count, **to_parts(after))
+        after = tuple(torch.cat(parts) for parts in zip(*ends))  # h and c, each (L, B, D)
+        state.advance(x.size(1) if count is None else count, **to_parts(after))
         return found
 
 

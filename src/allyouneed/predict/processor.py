@@ -17,7 +17,7 @@ from torch.nn.modules import module as registry
 
 from allyouneed import catalog
 from allyouneed.errors import UserError
-from allyouneed.models.base import Model, Writer
+from allyouneed.models.base import Body, Model, Writer
 from allyouneed.nn.block import Block, Stack
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import can_compile
@@ -69,13 +69,13 @@ class Processor:
         """The body of the model, of which model.freeze says what is frozen."""
         config = self.model_config()
         body = self.kind.BodyClass(config)
-        body.freeze(config.freeze)
+        freeze_body(body, config.freeze)
         return body
 
     def build_model(self) -> Any:
         model = self.kind(self.model_config())
         if self.kind.BodyClass is not None:
-            model.body.freeze(self.recipe.model.freeze)
+            freeze_body(model.body, self.recipe.model.freeze)
         return model
 
     def parts(self) -> dict[str, bytes]:
@@ -224,6 +224,17 @@ def _outline(build: Callable[[], nn.Module], header: Header) -> nn.Module:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def freeze_body(body: Body, what: str) -> None:
+    """model.freeze: nothing (""), the whole body, or its lowest layers."""
+    stages = body.stages()
+    if what.isdecimal() and int(what) >= len(stages):
+        raise UserError(f"model.freeze = {what}: the body has {len(stages) - 1} layers; freeze fewer, or body")
+    if what:
+        body.frozen = (body,) if what == "body" else tuple(m for some in stages[: int(what) + 1] for m in some)
+    for module in body.frozen:
+        module.requires_grad_(False)
 
 
 def store_by_columns(model: nn.Module) -> None:
