@@ -167,7 +167,7 @@ class ELMo(LanguageModel):
         record(trace, body, "embeddings", words)
         return body.one_direction(body.forward_layers, words, trace, state, count)[-1]
 
-    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:  # type: ignore[override]
         """The mean of two sums of cross-entropies: of the next words (forward), and of those before (backward)."""
         text = torch.cat([ids[:, :1], targets], dim=1)  # x_0 … x_T: forward predicts x_1 … x_T, backward x_{T-1} … x_0
         real = text != IGNORE
