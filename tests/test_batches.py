@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allyouneed.batch import IGNORE
 from allyouneed.data.batches.pairs import SentencePairs
 from allyouneed.data.batches.windows import CHUNK, Streams, TokenChunks, Windows
 from allyouneed.data.store import Ragged
-from allyouneed.nn.losses import IGNORE
 
 
 def ragged(rows: list[list[int]]) -> Ragged:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from allyouneed.batch import Tensors
 from allyouneed.models.bert import Bert, BertBody, BertConfig
 from allyouneed.models.labeller import Labeller
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 
 SMALL = BertConfig(vocab=40, width=32, heads=4, layers=2, context=24, hidden=48)

@@ -14,7 +14,7 @@ from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
-from allyouneed.nn.convolution import ConvAttention, ConvBlock, ConvConfig, ConvStack, GatedConvolution, Source
+from allyouneed.nn.convolution import ConvAttention, ConvBlock, ConvConfig, ConvStack, GatedConvolution
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.processor import store_by_columns
 from allyouneed.recipe import read_recipe
@@ -91,8 +91,9 @@ def test_attention_between_convolutions_is_its_formula():
     lengths, half = [5, 2], math.sqrt(0.5)
     real = torch.arange(5) < torch.tensor(lengths)[:, None]
     trace = Trace("weights")
-    out = attention(h, g, Source(z, (z + e) * half, real), trace)
-    torch.testing.assert_close(out, attention(h, g, Source(z, (z + e) * half, real)), atol=1e-6, rtol=1e-5)
+    source = {"keys": z, "values": (z + e) * half, "real": real}
+    out = attention(h, g, source, trace)
+    torch.testing.assert_close(out, attention(h, g, source), atol=1e-6, rtol=1e-5)
     for row, length in enumerate(lengths):
         for i in range(3):
             d = attention.into.weight @ h[row, i] + attention.into.bias + g[row, i]

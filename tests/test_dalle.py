@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from allyouneed.batch import IGNORE
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.images import CaptionedCodes, PlainImages
 from allyouneed.data.store import Ragged
@@ -14,7 +15,6 @@ from allyouneed.errors import UserError
 from allyouneed.models.dalle import DALLE, DALLEConfig
 from allyouneed.models.dvae import DVAE, DVAEConfig, join_patches
 from allyouneed.models.vit import cut_patches
-from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.draw import draw_codes, likelihood
 from allyouneed.predict.writer import Writer

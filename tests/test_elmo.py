@@ -9,14 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from allyouneed.batch import IGNORE, Tensors
 from allyouneed.config import DataConfig, TextConfig
 from allyouneed.data.opening import open_data
 from allyouneed.decode import Request
 from allyouneed.models.elmo import ELMo, ELMoBody, ELMoConfig, ELMoReader, reverse
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import Mix
-from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import BEGIN, END, WIDTHS, Highway, LetterCNN, spell
+from allyouneed.predict.processor import freeze_body
 from allyouneed.run import load
 from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
@@ -24,6 +24,12 @@ from commands import ayn
 from generation import generate
 
 WORDS = ["the", "bank", "Bank", "river", "unbelievable", "é", "a", "money", "on", "result"]
+
+
+def vectors(model: ELMo, words: list[str]) -> torch.Tensor:
+    """Of the words of one sentence, in every layer: (L + 1, T, 2D)."""
+    with torch.no_grad():
+        return torch.cat(model.body(model.body.words(torch.from_numpy(spell(words))[None]), torch.tensor([len(words)])))
 
 
 def elmo(words: list[str] = WORDS, **values) -> ELMo:
@@ -42,7 +48,7 @@ class Reading(torch.nn.Module):
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
         self.body, self.reader = ELMoBody(config), ELMoReader(config)
-        self.body.freeze(config.freeze)
+        freeze_body(self.body, config.freeze)
 
     def forward(self, tensors: Tensors) -> torch.Tensor:
         return self.reader(self.body, tensors)
@@ -142,7 +148,7 @@ def test_reverse_leaves_the_padding_behind():
 
 def test_layers_stand_on_each_other():
     model, words = elmo(layers=3), ["the", "river", "bank"]
-    layers = model.embed(words)
+    layers = vectors(model, words)
     assert layers.shape == (4, 3, 24)
     torch.testing.assert_close(layers[0, :, :12], layers[0, :, 12:])
     first = model.body.forward_layers[0](layers[:1, :, :12])[0][0]
@@ -206,7 +212,7 @@ def test_the_mix_is_a_weighted_sum_of_the_layers():
 def test_the_sum_adds_what_both_directions_say():
     """As wide as one direction; layer 0 is the same word in both, and counts in both."""
     model, words = elmo(), ["the", "river", "bank"]
-    layers = model.embed(words)
+    layers = vectors(model, words)
     forth, back = layers[..., :12], layers[..., 12:]
     found = Mix(3, "sum")(list(layers))
     close(found, 2 * forth[0] + forth[1] + forth[2] + back[1] + back[2])
@@ -287,7 +293,7 @@ def test_three_banks_are_three_vectors_of_one_spelling():
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.5 * losses[0]
     unseen = [(sense, s.split()) for sense, sentences in BANKS.items() for s in sentences[::3]]
-    banks = torch.stack([model.embed(words)[:, words.index("bank")] for _, words in unseen])  # (N, L + 1, 2D)
+    banks = torch.stack([vectors(model, words)[:, words.index("bank")] for _, words in unseen])  # (N, L + 1, 2D)
     close(banks[:, 0], banks[:1, 0].expand_as(banks[:, 0]))
     senses = [sense for sense, _ in unseen]
     top = F.normalize(banks[:, 1:].mean(1), dim=-1)
@@ -305,7 +311,7 @@ def test_a_run_writes_tells_and_scores(pretrained):
     scored = ayn("test", pretrained)
     assert "directions:mean of both" in scored.out
     run = load(pretrained)
-    assert run.model.embed(["one", "fourteen", "."]).shape == (3, 3, 32)  # a word that is in no vocabulary, too
+    assert vectors(run.model, ["one", "fourteen", "."]).shape == (3, 3, 32)  # a word that is in no vocabulary, too
     unspelled = read_tensors(pretrained / "model.safetensors")
     assert all(name.startswith(("body.", "head.")) for name in unspelled)
     assert run.model.spelling.count_nonzero()

@@ -16,7 +16,7 @@ import allyouneed
 HOME = Path(allyouneed.__file__).parent
 BASE = {
     *("terminal", "errors", "format", "version", "randomness", "catalog", "config", "recipe"),
-    *("runtime", "storage"),
+    *("runtime", "storage", "batch"),
 }
 # Each room and what it may look at; a room may always look at itself.
 BELOW = {
@@ -26,7 +26,7 @@ BELOW = {
     "models": BASE | {"nn", "word2vec"},
     "decode": BASE,
     "text": BASE,
-    "data": BASE | {"text", "nn"},
+    "data": BASE | {"text"},
     "metrics": BASE,
     "figures": BASE,
     "predict": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures"},
@@ -121,8 +121,8 @@ def test_every_room_is_in_the_plan():
 
 # Lines of each room, at most: raised by a decision, never to make a change fit.
 BUDGETS = {
-    "nn": 1850,
-    "models": 2125,
+    "nn": 1780,
+    "models": 2005,
     "decode": 715,
     "storage": 1050,
     "word2vec": 470,
@@ -191,7 +191,7 @@ def test_the_model_files_can_be_read_aloud():
 
 def test_the_afternoon_stays_an_afternoon():
     files = [path for room in ("nn", "models", "decode") for path in (HOME / room).rglob("*.py")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4700
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4500
 
 
 def test_nothing_is_a_pickle():

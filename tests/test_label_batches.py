@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from allyouneed.batch import IGNORE
 from allyouneed.data.batches.base import Size
 from allyouneed.data.batches.labelled import Labelled
 from allyouneed.data.store import Ragged
-from allyouneed.nn.losses import IGNORE, cross_entropy
+from allyouneed.nn.losses import cross_entropy
 from allyouneed.text.layout import Layout
 
 

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allyouneed.batch import IGNORE
 from allyouneed.nn.init import ZERO, as_made, init_weights, normal
 from allyouneed.nn.layers import FeedForward, last, make_norm, real
-from allyouneed.nn.losses import IGNORE, cross_entropy, divergence, linear_cross_entropy
+from allyouneed.nn.losses import cross_entropy, divergence, linear_cross_entropy
 from allyouneed.nn.positions import Rotary, Sinusoidal, rotate, sinusoid
 
 

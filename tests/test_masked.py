@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from allyouneed.batch import IGNORE
 from allyouneed.data.batches.masked import MaskedPassages, Passages
 from allyouneed.data.sentences import of_document, sentences
 from allyouneed.data.store import Ragged
-from allyouneed.nn.losses import IGNORE
 from allyouneed.randomness import make_key
 from allyouneed.text.layout import Layout
 

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+from allyouneed.batch import IGNORE
 from allyouneed.decode import Request
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
@@ -18,7 +19,7 @@ from allyouneed.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn.heads import TagHead
-from allyouneed.nn.losses import IGNORE, cross_entropy
+from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.decoder import Decoder
@@ -136,7 +137,7 @@ def test_the_loss_smooths_as_it_is_asked_to():
         expected = cross_entropy(model(ids).flatten(0, 1), targets.flatten(), 0.1)
         torch.testing.assert_close(model.loss(ids, targets, 0.1), expected)
         assert not torch.isclose(model.loss(ids, targets), expected, rtol=1e-3)
-    torch.testing.assert_close(rnn.loss_after(rnn.empty(2, 0), ids, targets, 0.1), rnn.loss(ids, targets, 0.1))
+    torch.testing.assert_close(rnn.loss(ids, targets, 0.1, rnn.empty(2, 0)), rnn.loss(ids, targets, 0.1))
     both = {"vocab": 37, "target_vocab": 37, "width": 8}
     for model in (
         transformer(),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from allyouneed import catalog
 from allyouneed.data.batches.base import Batch
+from allyouneed.predict.processor import freeze_body
 from allyouneed.recipe import read_recipe
 from allyouneed.training.memory import estimate, lasting, measure_activations, micro_batches
 from families import FAMILIES, made
@@ -59,9 +60,9 @@ def test_what_is_measured_leaves_everything_as_it_was() -> None:
 
 def test_the_layers_that_do_not_learn_take_less() -> None:
     taken = []
-    for freeze in ("", "1", "body"):
+    for what in ("", "1", "body"):
         task, model, loss = learner("classify-bert")
-        model.body.freeze(freeze)
+        freeze_body(model.body, what)
         taken.append(estimate(task.recipe.train, task, model, loss).activations)
     assert taken[0] > taken[1] > taken[2]
 

@@ -17,11 +17,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from allyouneed.batch import IGNORE
 from allyouneed.data.examples import inputs
 from allyouneed.data.formats.conll import spans, tagged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, entity_scores
-from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import spell
 from allyouneed.predict.labels import mark
 from allyouneed.run import Run, load, train

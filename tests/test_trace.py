@@ -314,9 +314,10 @@ def test_padding_changes_no_state_of_a_recurrent_layer(cell: str) -> None:
     torch.manual_seed(0)
     layers, x = Recurrent(cell, 3, 4, 2, bidirectional=True).eval(), torch.randn(2, 5, 3)
     padded, alone = Trace("states", "gates").at(layers), Trace("states", "gates").at(layers)
+    first = tuple(torch.randn_like(s) for s in layers.zeros(2, x))
     with torch.inference_mode():
-        layers(x, torch.tensor([5, 3]), trace=padded)
-        layers(x[1:, :3], torch.tensor([3]), trace=alone)
+        layers(x, torch.tensor([5, 3]), first, trace=padded)
+        layers(x[1:, :3], torch.tensor([3]), tuple(s[:, 1:] for s in first), trace=alone)
     assert len(list(alone)) == (2 if cell == "rnn" else 4)
     for name in alone:
         close(padded[name][1:, :3], alone[name])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from allyouneed.decode import Request
+from allyouneed.predict.processor import compile_step
 from allyouneed.predict.writer import Writer
 from allyouneed.runtime import allow_tf32, attend_by_cudnn
 from bench.cases.translate_marian import (
@@ -87,7 +88,7 @@ def prepare(beam: int, rows: int, peers: set[str], folder: Path, size: str, devi
 
     def search(name: str, model: Any) -> Callable[..., Ids]:
         if name == FAST:
-            model.compile_step()
+            compile_step(model, device)
         return partial(their_answers, model) if name == HF else partial(our_answers, Writer(model))
 
     def made(numbers: torch.dtype) -> tuple[dict[str, Any], dict[str, Callable[[], Ids]]]:

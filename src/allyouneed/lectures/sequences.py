@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from allyouneed.batch import Tensors
 from allyouneed.config import TrainConfig
 from allyouneed.figures.bars import plot_bars
 from allyouneed.figures.kinds import Kind, draw_kinds
@@ -20,7 +21,6 @@ from allyouneed.models.convnet import ConvBody, ConvNetConfig
 from allyouneed.models.gpt import GPTBody, GPTConfig
 from allyouneed.models.labeller import Labeller
 from allyouneed.models.rnn import RNNBody, RNNConfig
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.layers import pad
 from allyouneed.training.optim import learning_rate, make_optimizer

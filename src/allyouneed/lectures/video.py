@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from allyouneed.batch import Tensors
 from allyouneed.config import TrainConfig
 from allyouneed.figures.bars import plot_bars
 from allyouneed.figures.sheet import contact_sheet
 from allyouneed.lectures.base import Lecture
 from allyouneed.models.labeller import Labeller
 from allyouneed.models.vit import ViTBody, ViTConfig
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.training.optim import learning_rate, make_optimizer
 

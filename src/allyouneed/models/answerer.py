@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from allyouneed.batch import Tensors
 from allyouneed.models.base import Body
 from allyouneed.models.labeller import Labeller
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import cross_entropy
 

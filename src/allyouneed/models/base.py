@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from importlib import resources
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import BodyConfig, option
-from allyouneed.errors import UserError
-from allyouneed.nn.batch import Tensors
-from allyouneed.nn.block import Stack
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.init import ZERO, init_weights
 from allyouneed.nn.layers import Embedding, last, pad
@@ -56,7 +56,7 @@ class Body(nn.Module):
     spelled: ClassVar[bool] = False  # it reads letters (`chars`), not tokens (`ids`)
     width: int  # of its vectors
     limit: int | None = None  # tokens that it can read at most
-    frozen: tuple[nn.Module, ...] = ()
+    frozen: tuple[nn.Module, ...] = ()  # what does not learn
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         """Texts -> (B, T, width). Vectors of padding mean nothing; it lies behind the text, where a body that sees no
@@ -87,16 +87,6 @@ class Body(nn.Module):
         """A tensor of the body of another run, as this body needs it."""
         return tensor
 
-    def freeze(self, what: str) -> None:
-        """model.freeze: nothing (""), the whole body, or its lowest layers."""
-        stages = self.stages()
-        if what.isdecimal() and int(what) >= len(stages):
-            raise UserError(f"model.freeze = {what}: the body has {len(stages) - 1} layers; freeze fewer, or body")
-        if what:
-            self.frozen = (self,) if what == "body" else tuple(m for some in stages[: int(what) + 1] for m in some)
-        for module in self.frozen:
-            module.requires_grad_(False)
-
     def train(self, mode: bool = True) -> Body:
         """What is frozen drops nothing either."""
         super().train(mode and self not in self.frozen)
@@ -126,6 +116,8 @@ class TranslatorBody(Body):
         return self.begin(blank, torch.ones_like(blank[:, 0]), room)
 
 
+# By the name of a model.
+SIZES = tomllib.loads((resources.files("allyouneed") / "models" / "sizes.toml").read_text(encoding="utf-8"))
 # Settings that do not shape the body of most models.
 FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "tie", "output_bias", "bos")
 
@@ -135,11 +127,11 @@ class Model(nn.Module):
 
     Config: ClassVar[Any]
     BodyClass: ClassVar[Any] = None  # a Body
-    sizes: ClassVar[dict[str, dict[str, Any]]]  # named settings
+    sizes: ClassVar[dict[str, dict[str, Any]]]  # settings by the name of a size
     tasks: ClassVar[tuple[str, ...]]
     free: ClassVar[tuple[str, ...]] = FREE  # settings that do not shape the body
     fits: ClassVar[tuple[str, ...]] = ()  # free settings that are those of the run to start from, unless they are given
-    compiles: ClassVar[bool] = False  # torch.compile makes its loss faster
+    compiles: bool = False  # torch.compile makes its loss faster
     in_place: ClassVar[bool] = False  # it learns without gradients and optimizer
     useful_at_start: bool = False  # before its first step; then that is evaluated, too
     config: Any
@@ -194,14 +186,6 @@ class Writer(Model):
             logits[:, self.barred] = -torch.inf
         return logits
 
-    def compile_step(self) -> bool:
-        """Let torch.compile make the step faster; False if it has no blocks, which are what is compiled."""
-        stacks = [module for module in self.modules() if isinstance(module, Stack)]
-        for stack in stacks:
-            stack.compile_step()
-        self.compiled = bool(stacks)
-        return self.compiled
-
     def empty(self, rows: int, room: int) -> Any:
         """The state of free rows, with room for so many tokens."""
         return self.body.empty(rows, room)
@@ -235,12 +219,8 @@ class LanguageModel(Writer):
         record(trace, self, "logits", logits)
         return logits
 
-    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The cross-entropy of the next tokens, summed."""
-        return self.head.loss(self.ahead(ids), targets, smoothing)
-
-    def loss_after(self, state: Any, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The same in the middle of a text, after `state`, which moves on."""
+    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0, state: Any = None) -> Tensor:
+        """The cross-entropy of the next tokens, summed; in the middle of a text after `state`, which moves on."""
         return self.head.loss(self.ahead(ids, state=state), targets, smoothing)
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:

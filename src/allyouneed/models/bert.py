@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import option
-from allyouneed.models.base import Body, Model, Positioned
-from allyouneed.nn.batch import Tensors
+from allyouneed.models.base import SIZES, Body, Model, Positioned
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.heads import MaskedHead
 from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal, published
@@ -95,14 +94,7 @@ class Bert(Model):
     BodyClass = BertBody
     tasks = ("pretrain", "classify", "tag", "answer", "embed")
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 2, "heads": 2, "width": 128},
-        "mini": {"layers": 4, "heads": 4, "width": 256},
-        "small": {"layers": 4, "heads": 8, "width": 512},
-        "medium": {"layers": 8, "heads": 8, "width": 512},
-        "base": {"layers": 12, "heads": 12, "width": 768},
-        "large": {"layers": 24, "heads": 16, "width": 1024},
-    }
+    sizes = SIZES["bert"]
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, LanguageModel, Positioned
+from allyouneed.models.base import SIZES, Body, LanguageModel, Positioned
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import ConvConfig, ConvStack
 from allyouneed.nn.heads import LMHead
@@ -44,18 +42,12 @@ class ConvBody(Body):
         self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None
     ) -> Tensor:
         """ids (B, T) -> (B, T, E). With a state, ids are the next tokens of each row, the first `count` (B,) real."""
-        at = None if state is None else state.length[:, None] + torch.arange(ids.size(1), device=ids.device)
-        x = self.embedding(ids, at)
+        x = self.embedding(ids, None if state is None else state.positions(ids.size(1)))
         record(trace, self, "embeddings", x)
-        if state is None:
-            return self.dropout(self.stack(x, trace=trace))
-        hidden = self.stack(x, past=state.parts["past"], count=count, trace=trace)
-        state.advance(ids.size(1) if count is None else count)
-        return hidden
+        return self.dropout(self.stack(x, state=state, count=count, trace=trace))
 
     def empty(self, rows: int, room: int) -> RecurrentState:
-        """A state of free rows: before the first token there are zeros."""
-        return RecurrentState({"past": self.stack.no_past(rows)})
+        return self.stack.empty(rows)
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.embedding, self.stack.into], *([block] for block in self.stack.blocks)]
@@ -68,11 +60,7 @@ class ConvNet(LanguageModel):
     BodyClass = ConvBody
     tasks = ("lm", "classify", "tag", "answer", "embed")
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 4, "width": 64, "kernel": 4},
-        "small": {"layers": 8, "width": 192, "kernel": 4},
-        "base": {"layers": 12, "width": 512, "kernel": 4},
-    }
+    sizes = SIZES["convnet"]
 
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()

@@ -4,17 +4,16 @@ to the source in every layer (Gehring et al., 2017)."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import StacksConfig, Translator, TranslatorBody
-from allyouneed.nn.cache import RecurrentState
-from allyouneed.nn.convolution import SQRT_HALF, ConvConfig, ConvStack, Source
+from allyouneed.models.base import SIZES, StacksConfig, Translator, TranslatorBody
+from allyouneed.nn.cache import Encoded, RecurrentState
+from allyouneed.nn.convolution import SQRT_HALF, ConvConfig, ConvStack
 from allyouneed.nn.layers import real
-from allyouneed.nn.trace import Trace, record
+from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -34,30 +33,24 @@ class ConvSeq2SeqBody(TranslatorBody):
         self.decoder = ConvStack(config, config.decoder_layers or config.layers, causal=True, cross=True)
         self.dropout = nn.Dropout(config.dropout)
 
-    def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Source:
+    def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Encoded:
         """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to."""
-        e, tokens = self.source(source), real(lengths, source.size(1))
-        record(trace, self.source, "embeddings", e)
+        e, tokens = self.source(source, trace=trace), real(lengths, source.size(1))
         z = self.encoder(e, real=tokens, trace=trace)
-        return Source(z, (z + e) * SQRT_HALF, tokens)
+        return {"keys": z, "values": (z + e) * SQRT_HALF, "real": tokens}
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, E)."""
         trace = trace and trace.at(self)
-        encoded, y = self.encode(source, lengths, trace=trace), self.target(target)
-        record(trace, self.target, "embeddings", y)
-        return self.dropout(self.decoder(y, source=encoded, trace=trace))
+        encoded = self.encode(source, lengths, trace=trace)
+        return self.dropout(self.decoder(self.target(target, trace=trace), source=encoded, trace=trace))
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
-        encoded = self.encode(source, lengths)
-        return RecurrentState({"past": self.decoder.no_past(len(source))}, source=vars(encoded))
+        return self.decoder.empty(len(source), self.encode(source, lengths))
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
         """(B,) -> (B, E)"""
-        e = self.target(tokens[:, None], state.length[:, None])
-        hidden = self.decoder(e, past=state.parts["past"], source=Source(**state.source))
-        state.advance(1)
-        return hidden[:, 0]
+        return self.decoder(self.target(tokens[:, None], state.positions(1)), state=state)[:, 0]
 
     def stages(self) -> list[list[nn.Module]]:
         lowest = [self.source, self.target, self.encoder.into, self.decoder.into]
@@ -71,11 +64,7 @@ class ConvSeq2Seq(Translator):
     BodyClass = ConvSeq2SeqBody
     tasks = ("translate",)
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 3, "width": 128, "embedding": 128},
-        "small": {"layers": 6, "width": 256, "embedding": 256},
-        "base": {"layers": 10, "width": 512, "embedding": 256, "dropout": 0.25},
-    }
+    sizes = SIZES["convseq2seq"]
 
     def aligned(self, trace: Trace) -> tuple[Tensor, str]:
         """The mean over the layers."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import option
-from allyouneed.models.base import Body, Writer
-from allyouneed.nn.batch import Tensors
+from allyouneed.models.base import SIZES, Body, Writer
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
@@ -33,13 +33,9 @@ class DALLEConfig(BlockConfig):
     positions: str = option("learned", "of the caption; codes have those of their row and column", choices=("learned",))
 
     @property
-    def tokens(self) -> int:
-        """Of a row: a blank, the caption, and the codes."""
-        return 1 + self.caption + self.grid**2
-
-    @property
     def limit(self) -> int:
-        return self.tokens
+        """Tokens of a row: a blank, the caption, and the codes."""
+        return 1 + self.caption + self.grid**2
 
 
 TABLES = ("words", "codes", "positions", "rows", "columns")
@@ -99,10 +95,7 @@ class DALLE(Writer):
     prompted = True
     tasks = ("draw",)
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "nano": {"layers": 3, "heads": 3, "width": 96},
-        "small": {"layers": 8, "heads": 8, "width": 384},
-    }
+    sizes = SIZES["dalle"]
 
     def __init__(self, config: DALLEConfig) -> None:
         super().__init__()

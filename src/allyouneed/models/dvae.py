@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Model
+from allyouneed.models.base import SIZES, Model
 from allyouneed.models.vit import PatchConfig, cut_patches
 from allyouneed.nn.init import init_weights, uniform
 from allyouneed.nn.trace import Trace, record
@@ -88,10 +87,7 @@ class DVAE(Model):
     Config = DVAEConfig
     tasks = ("compress",)
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "nano": {"layers": 2, "width": 64},
-        "small": {"layers": 4, "width": 256, "digits": 5},
-    }
+    sizes = SIZES["dvae"]
 
     def __init__(self, config: DVAEConfig) -> None:
         super().__init__()

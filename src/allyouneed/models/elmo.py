@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import IGNORE, Tensors
 from allyouneed.config import BodyConfig, option
-from allyouneed.models.base import FREE, Body, LanguageModel
-from allyouneed.nn.batch import Tensors
+from allyouneed.models.base import FREE, SIZES, Body, LanguageModel
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import MIXES, LMHead, Mix
 from allyouneed.nn.init import init_weights, normal
-from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.recurrent import Recurrent, from_parts, to_parts
 from allyouneed.nn.spelling import LetterCNN, spell
 from allyouneed.nn.trace import Trace, record
@@ -63,12 +62,9 @@ class ELMoBody(Body):
 
     def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
         """The two directions side by side."""
-        (words,) = trace.of("embeddings")
-        sides = [
-            (words, words),
-            *([trace.get(m, "layers") for m in pair] for pair in zip(self.forward_layers, self.backward_layers)),
-        ]
-        return [torch.cat(list(both), dim=-1) for both in sides]
+        (words,), layers = trace.of("embeddings"), zip(self.forward_layers, self.backward_layers)
+        sides = [[words, words], *([trace.get(layer, "layers") for layer in both] for both in layers)]
+        return [torch.cat(both, dim=-1) for both in sides]
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         return self(self.words(tensors["chars"]), tensors["lengths"], trace)[-1]
@@ -90,18 +86,16 @@ class ELMoBody(Body):
     ) -> list[Tensor]:
         """x (B, T, D) and the output of each of these layers. Padding lies behind the words, where nothing reads it.
         With a state, x are the next words of each row, the first `count` (B,) real."""
-        found, ends = [x], []
-        before = None if state is None else from_parts(state.parts)
+        found, ends, state = [x], [], state or self.empty(len(x), 0)
+        before = from_parts(state.parts)
         for k, layer in enumerate(layers):
-            own = None if before is None else tuple(part[k : k + 1] for part in before)
-            h, end = layer(self.dropout(x), count, own, trace=trace)
+            h, end = layer(self.dropout(x), count, tuple(part[k : k + 1] for part in before), trace=trace)
             x = x + h if k else h
             record(trace, layer, "layers", x)
             found.append(x)
             ends.append(end)
-        if state is not None:
-            after = tuple(torch.cat(parts) for parts in zip(*ends))  # h and c, each (L, B, D)
-            state.advance(x.size(1) if count is None else count, **to_parts(after))
+        after = tuple(torch.cat(parts) for parts in zip(*ends))  # h and c, each (L, B, D)
+        state.advance(x.size(1) if count is None else count, **to_parts(after))
         return found
 
 
@@ -140,10 +134,7 @@ class ELMo(LanguageModel):
     tasks = ("lm", "classify", "tag")
     free = (*FREE, "vocab", "mix", "reader")
     signature = "directions:mean of both"
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "nano": {"width": 64, "layers": 2, "letters": 16, "filters": 4, "reader": 32},
-        "small": {"width": 512, "layers": 2, "filters": 25, "reader": 256},
-    }
+    sizes = SIZES["elmo"]
     spelling: Tensor  # (V, C)
 
     def __init__(self, config: ELMoConfig) -> None:
@@ -176,7 +167,7 @@ class ELMo(LanguageModel):
         record(trace, body, "embeddings", words)
         return body.one_direction(body.forward_layers, words, trace, state, count)[-1]
 
-    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:  # type: ignore[override]
         """The mean of two sums of cross-entropies: of the next words (forward), and of those before (backward)."""
         text = torch.cat([ids[:, :1], targets], dim=1)  # x_0 … x_T: forward predicts x_1 … x_T, backward x_{T-1} … x_0
         real = text != IGNORE
@@ -184,9 +175,3 @@ class ELMo(LanguageModel):
         forward, backward = self.body.dropout(top).chunk(2, dim=-1)
         goals = torch.cat([text[:, 1:], text[:, :-1].masked_fill(~real[:, 1:], IGNORE)])
         return 0.5 * self.head.loss(torch.cat([forward[:, :-1], backward[:, 1:]]), goals, smoothing)
-
-    @torch.no_grad()
-    def embed(self, words: Sequence[str]) -> Tensor:
-        """The vectors of the words of one sentence in every layer: (L + 1, T, 2D). Layer 0 knows the spelling alone."""
-        letters = torch.from_numpy(spell(words)).to(self.device)
-        return torch.cat(self.body(self.body.words(letters[None]), torch.tensor([len(words)], device=self.device)))

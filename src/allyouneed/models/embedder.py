@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from allyouneed.batch import Tensors
 from allyouneed.models.base import Body, Model
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import pool
 from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.trace import Trace

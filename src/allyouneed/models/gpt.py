@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, LanguageModel, Positioned
+from allyouneed.models.base import SIZES, Body, LanguageModel, Positioned
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
@@ -74,15 +73,7 @@ class GPT(LanguageModel):
     BodyClass = GPTBody
     tasks = ("lm", "classify", "tag", "answer", "embed")
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "nano": {"layers": 3, "heads": 3, "width": 48},
-        "micro": {"layers": 4, "heads": 4, "width": 128},
-        "mini": {"layers": 6, "heads": 6, "width": 192},
-        "gpt2": {"layers": 12, "heads": 12, "width": 768, "context": 1024},
-        "gpt2-medium": {"layers": 24, "heads": 16, "width": 1024, "context": 1024},
-        "gpt2-large": {"layers": 36, "heads": 20, "width": 1280, "context": 1024},
-        "gpt2-xl": {"layers": 48, "heads": 25, "width": 1600, "context": 1024},
-    }
+    sizes = SIZES["gpt"]
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.models.base import Body, Model
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import cross_entropy, divergence
 from allyouneed.nn.trace import Trace, record
 
@@ -16,8 +16,8 @@ from allyouneed.nn.trace import Trace, record
 class Labeller(Model):
     """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says.
 
-    `preprocess` prepares what the body reads. A `reader` of all the body's layers may stand between body and head.
-    A `base` adds scores of its own to those of the head, by the `shares` of both, but not while the model learns."""
+    `preprocess` prepares images for the body. A `reader` of all the body's layers may stand between body and head. A
+    `base` adds scores of its own to those of the head, by the `shares` of both, but not while the model learns."""
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class Labeller(Model):
         super().__init__()
         self.body, self.head, self.reader, self.base = body, head, reader, base
         self.preprocess = preprocess or nn.Identity()
+        self.compiles = preprocess is not None  # images have one size, so one compiled loss fits all batches
         self.useful_at_start = base is not None
         if base is not None:
             self.shares: Tensor
@@ -71,9 +72,3 @@ class Labeller(Model):
         if "other_targets" in tensors:
             loss = loss + cross_entropy(logits, tensors["other_targets"], smoothing, tensors["other_weights"])
         return loss
-
-
-class ImageLabeller(Labeller):
-    """Images have one size, so one compiled loss fits all batches."""
-
-    compiles = True

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Body, LanguageModel
-from allyouneed.nn.batch import Tensors
+from allyouneed.models.base import SIZES, Body, LanguageModel
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.init import init_weights, normal
@@ -90,12 +89,7 @@ class RNN(LanguageModel):
     BodyClass = RNNBody
     tasks = ("lm", "classify", "tag", "answer", "embed")
     carries = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "nano": {"layers": 1, "width": 64},
-        "small": {"layers": 1, "width": 256},
-        "medium": {"layers": 2, "width": 512, "dropout": 0.3},
-        "large": {"layers": 2, "width": 1024, "dropout": 0.5},
-    }
+    sizes = SIZES["rnn"]
 
     @classmethod
     def check(cls, config: RNNConfig, task: str) -> None:

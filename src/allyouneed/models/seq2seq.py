@@ -5,26 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Translator, TranslatorBody, TranslatorConfig
+from allyouneed.models.base import SIZES, Translator, TranslatorBody, TranslatorConfig
 from allyouneed.nn.attention import attend
-from allyouneed.nn.cache import RecurrentState
+from allyouneed.nn.cache import Encoded, RecurrentState
 from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.layers import last, real
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent, from_parts, to_parts
 from allyouneed.nn.scores import make_score
-from allyouneed.nn.trace import Trace, record
+from allyouneed.nn.trace import Trace
 
 SCORES = ("additive", "dot", "general", "cosine", "none")
 Choose = Callable[[Tensor], Tensor]  # the next input from an output: (B, E) -> (B,)
-Encoded = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), real (B, S); without attention one value (B, 1, D)
 
 
 @dataclass(frozen=True)
@@ -72,10 +70,9 @@ class Seq2SeqBody(TranslatorBody):
         self.dropout = nn.Dropout(dropout)
 
     def encode(self, source: Tensor, lengths: Tensor, trace: Trace | None = None) -> tuple[Encoded, Hidden]:
-        """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to, and its first state."""
-        x = self.source(source)
-        record(trace, self.source, "embeddings", x)
-        layers = self.encoder.layer_outputs(x, lengths, trace)
+        """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to, its first state. Without
+        attention there is one value (B, 1, D)."""
+        layers = self.encoder.layer_outputs(self.source(source, trace=trace), lengths, trace)
         h = layers[-1] if self.mix is None else torch.einsum("l,lbsd->bsd", self.mix, torch.stack(layers))
         forward, backward = h.chunk(2, dim=-1)
         end = torch.cat([last(forward, lengths), backward[:, 0]], dim=-1)  # each direction after its last token
@@ -110,8 +107,7 @@ class Seq2SeqBody(TranslatorBody):
         the probability p (teacher forcing), otherwise the one that `choose` picks."""
         trace = trace and trace.at(self)
         encoded, first = self.encode(source, lengths, trace)
-        y = self.target(target)  # (B, T, E)
-        record(trace, self.target, "embeddings", y)
+        y = self.target(target, trace=trace)  # (B, T, E)
         if self.score is None and p == 1:  # all inputs are known: one call for all steps
             c = encoded["values"].expand(-1, target.size(1), -1)
             return self.output(self.decoder(torch.cat([y, c], dim=-1), state=first, trace=trace)[0], c, y)
@@ -161,11 +157,7 @@ class Seq2Seq(Translator):
     BodyClass = Seq2SeqBody
     tasks = ("translate",)
     feeds_itself = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 128},
-        "small": {"width": 512, "embedding": 256},
-        "base": {"width": 1024, "embedding": 512, "layers": 2},
-    }
+    sizes = SIZES["seq2seq"]
 
     def aligned(self, trace: Trace) -> tuple[Tensor, str]:
         """The weights a_t."""

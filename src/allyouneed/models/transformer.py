@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from allyouneed.models.base import StacksConfig, Translator, TranslatorBody
+from allyouneed.models.base import SIZES, StacksConfig, Translator, TranslatorBody
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.init import XAVIER, ZERO, Init, as_made, init_weights
 from allyouneed.nn.masks import Mask
-from allyouneed.nn.trace import Trace, record
+from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ class TransformerBody(TranslatorBody):
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Tensor:
         """source (B, S), right-padded, and true lengths (B,) -> memory (B, S, D)"""
-        x = self.source(source)
-        record(trace, self.source, "embeddings", x)
+        x = self.source(source, trace=trace)
         return self.encoder(x, Mask.padding(lengths, source.size(1)), trace=trace)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
@@ -52,8 +50,7 @@ class TransformerBody(TranslatorBody):
         """
         trace = trace and trace.at(self)
         memory, padding = self.encode(source, lengths, trace=trace), Mask.padding(lengths, source.size(1))
-        y = self.target(target)
-        record(trace, self.target, "embeddings", y)
+        y = self.target(target, trace=trace)
         return self.decoder(y, Mask(causal=True), memory=memory, memory_mask=padding, trace=trace)
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> KVCache:
@@ -77,12 +74,7 @@ class Transformer(Translator):
     BodyClass = TransformerBody
     tasks = ("translate",)
     compiles = True
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 2, "heads": 4, "width": 128, "hidden": 512},
-        "small": {"layers": 3, "heads": 4, "width": 256, "hidden": 1024},
-        "base": {"layers": 6, "heads": 8, "width": 512, "hidden": 2048},
-        "big": {"layers": 6, "heads": 16, "width": 1024, "hidden": 4096, "dropout": 0.3},
-    }
+    sizes = SIZES["transformer"]
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)

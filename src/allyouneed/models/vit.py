@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
-from allyouneed.models.base import FREE, Body, Model
-from allyouneed.nn.batch import Tensors
+from allyouneed.models.base import FREE, SIZES, Body, Model
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal, published
 from allyouneed.nn.layers import ACTIVATIONS
@@ -160,9 +159,4 @@ class ViT(Model):
     tasks = ("recognize",)
     free = (*FREE, "image", "head_hidden")
     fits = ("image",)
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"layers": 12, "heads": 3, "width": 192},
-        "small": {"layers": 12, "heads": 6, "width": 384},
-        "base": {"layers": 12, "heads": 12, "width": 768},
-        "large": {"layers": 24, "heads": 16, "width": 1024},
-    }
+    sizes = SIZES["vit"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Model
+from allyouneed.models.base import SIZES, Model
 from allyouneed.nn.init import ZERO, init_weights, uniform
 from allyouneed.nn.losses import MOST_LOGITS, linear_cross_entropy
 from allyouneed.randomness import make_key
@@ -67,9 +67,7 @@ class Word2Vec(Model):
 
     Config = Word2VecConfig
     tasks = ("wordvectors",)
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "small": {"width": 100}, "base": {"width": 200}, "large": {"width": 300},
-    }  # fmt: skip
+    sizes = SIZES["word2vec"]
     in_place = True  # it learns without an optimizer and without stored gradients
     counts: Tensor
     thresholds: Tensor

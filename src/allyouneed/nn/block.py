@@ -182,10 +182,6 @@ class Stack(nn.Module):
             cache.advance(x.size(1) if count is None else count)
         return self.norm(x)
 
-    def compile_step(self) -> None:
-        """All blocks have the same code, so it is compiled once, when the first of them runs."""
-        self.step = torch.compile(Block.forward, dynamic=True)
-
     def empty_cache(self, rows: int, room: int, like: Tensor) -> KVCache:
         """A cache for so many rows of at least `room` tokens, with the dtype and device of `like`."""
         c = self.config

@@ -11,6 +11,10 @@ from torch import Tensor
 
 from allyouneed.nn.masks import Mask, Prepared
 
+# An encoder's output, for every layer and step of a decoder: "keys" (B, S, K), "values" (B, S, D), and "real" (B, S),
+# False at padding.
+Encoded = dict[str, Tensor]
+
 
 class _State:
     """Tensors by name with one row per hypothesis, and those of an encoded source with one row per input, which all
@@ -30,6 +34,10 @@ class _State:
         self.length = length  # (B,) on the device
         self.source = source or {}  # each (inputs, …), right-padded with zeros or False
         self.beams = beams  # rows per input: B = inputs · beams
+
+    def positions(self, count: int) -> Tensor:
+        """Where the next `count` tokens of each row go: (B, count)."""
+        return self.length[:, None] + torch.arange(count, device=self.length.device)
 
     def advance(self, count: Tensor | int, **parts: Tensor) -> None:
         """Each row has read `count` more tokens and holds these tensors now. The address of `length` stays."""
@@ -111,10 +119,6 @@ class KVCache(_State):
     @property
     def room(self) -> int:
         return self.parts["k"].size(3)
-
-    def positions(self, count: int) -> Tensor:
-        """Where the next `count` tokens of each row go: (B, count)."""
-        return self.length[:, None] + torch.arange(count, device=self.length.device)
 
     def mask(self, at: Tensor, given: Mask) -> Mask:
         """Tokens at the positions `at` (B, T) see themselves and all before them, as far as `given` allows."""

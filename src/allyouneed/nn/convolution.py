@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import BodyConfig, option
 from allyouneed.nn.attention import attend
+from allyouneed.nn.cache import Encoded, RecurrentState
 from allyouneed.nn.init import ZERO, as_made, fan_in, init_weights
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace, record
@@ -30,15 +31,6 @@ class ConvConfig(BodyConfig):
     dropout: float = option(
         0.1, "dropout of embeddings, of each convolution's input and of the last vectors", low=0.0, high=1.0
     )
-
-
-@dataclass(frozen=True)
-class Source:
-    """The output of an encoder, for every layer and step of a decoder."""
-
-    z: Tensor  # (B, S, E): the keys
-    values: Tensor  # (B, S, E): (z + e) · sqrt(1/2)
-    real: Tensor  # (B, S) bool: False at padding
 
 
 class GatedConvolution(nn.Module):
@@ -105,11 +97,11 @@ class ConvAttention(nn.Module):
         self.into = nn.Linear(width, embedding)
         self.out = nn.Linear(embedding, width)
 
-    def forward(self, h: Tensor, g: Tensor, source: Source, trace: Trace | None = None) -> Tensor:
+    def forward(self, h: Tensor, g: Tensor, source: Encoded, trace: Trace | None = None) -> Tensor:
         """h (B, T, D), g (B, T, E) -> (B, T, D); a source may serve several rows, the beams of its sentence."""
         d = self.into(h) + g
-        q = d.reshape(source.z.size(0), 1, -1, d.size(-1))  # one head
-        k, v, mask = source.z[:, None], source.values[:, None], Mask(source.real[:, None, None])
+        k, v, mask = source["keys"][:, None], source["values"][:, None], Mask(source["real"][:, None, None])
+        q = d.reshape(len(k), 1, -1, d.size(-1))  # one head
         return self.out(attend(q, k, v, mask, trace=trace and trace.at(self)).reshape(d.shape))
 
 
@@ -131,7 +123,7 @@ class ConvBlock(nn.Module):
         real: Tensor | None = None,
         past: Tensor | None = None,
         count: Tensor | None = None,
-        source: Source | None = None,
+        source: Encoded | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
         """x (B, T, D) and its embeddings g (B, T, E) -> (B, T, D)"""
@@ -164,20 +156,24 @@ class ConvStack(nn.Module):
         e: Tensor,
         *,
         real: Tensor | None = None,
-        past: Tensor | None = None,
+        source: Encoded | None = None,
+        state: RecurrentState | None = None,
         count: Tensor | None = None,
-        source: Source | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
-        """e (B, T, E) -> (B, T, E). `real` (B, T) is False at padding. `past` (B, L, kernel - 1, D) is what each layer
-        saw last before e; it is updated in place, where the first `count` (B,) positions of e are real."""
+        """e (B, T, E) -> (B, T, E). `real` (B, T) is False at padding. With a state, e are the next tokens of each row,
+        the first `count` (B,) of them real; the source is then that of the state."""
         x, real = self.into(e), None if real is None else real[..., None]
+        past = None if state is None else state.parts["past"]  # (B, L, kernel - 1, D)
+        source = source if state is None else state.source
         for i, block in enumerate(self.blocks):
             before = None if past is None else past[:, i]
             x = block(x, e, real=real, past=before, count=count, source=source, trace=trace)
+        if state is not None:
+            state.advance(x.size(1) if count is None else count)
         return self.out(self.norm(x))
 
-    def no_past(self, rows: int) -> Tensor:
-        """Nothing before the first position: zeros."""
-        weight = self.into.weight
-        return weight.new_zeros(rows, len(self.blocks), self.config.kernel - 1, self.config.width)
+    def empty(self, rows: int, source: Encoded | None = None) -> RecurrentState:
+        """A state of rows that have read nothing: what each layer sees before the first position are zeros."""
+        shape = (rows, len(self.blocks), self.config.kernel - 1, self.config.width)
+        return RecurrentState({"past": self.into.weight.new_zeros(shape)}, source=source)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.positions import Learned, Sinusoidal
+from allyouneed.nn.trace import Trace, record
 
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -87,13 +88,15 @@ class Embedding(nn.Module):
             init_weights(self, {"*": normal(width**-0.5)})
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, ids: Tensor, at: Tensor | None = None, room: int = 0) -> Tensor:
+    def forward(self, ids: Tensor, at: Tensor | None = None, room: int = 0, *, trace: Trace | None = None) -> Tensor:
         """ids (B, T) at the positions 0, 1, … or `at` (B, T), all smaller than `room` -> (B, T, D)"""
         x = self.tokens(ids) * self.scale
         if self.positions is not None:
             positions = torch.arange(ids.size(1), device=ids.device) if at is None else at
             x = x + self.positions(positions, room or ids.size(1))
-        return self.dropout(x)
+        x = self.dropout(x)
+        record(trace, self, "embeddings", x)
+        return x
 
 
 def pad(rows: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-IGNORE = -100
+from allyouneed.batch import IGNORE
+
 # More logits than this (0.5 GB in fp32, and as much again for their gradient) are computed piece by piece. Compiled
 # code holds them only in the dtype of the product, 16 bits on a GPU, and is fastest without pieces.
 MOST_LOGITS = 1 << 27
@@ -52,7 +53,9 @@ def linear_cross_entropy(
         extra = -vocab % ALIGNED if (_pays(hidden, weight) if align is None else align) else 0
         if not extra:
             return cross_entropy(F.linear(hidden, weight, bias), targets, smoothing)
-        logits = F.linear(hidden, *_widen(hidden, weight, bias, extra))  # (N, V + extra)
+        dtype = _product_dtype(hidden, weight)  # so the wider copy is the one that autocast would make anyway
+        bias = None if bias is None else F.pad(bias.to(dtype), (0, extra))
+        logits = F.linear(hidden, F.pad(weight.to(dtype), (0, 0, 0, extra)), bias)  # (N, V + extra)
         if smoothing:
             return cross_entropy(logits[:, :vocab], targets, smoothing)
         beyond = torch.arange(vocab + extra, device=logits.device) >= vocab  # faster than a slice, once compiled
@@ -72,12 +75,6 @@ def _pays(hidden: Tensor, weight: Tensor) -> bool:
 def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
     kind = hidden.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-
-
-def _widen(hidden: Tensor, weight: Tensor, bias: Tensor | None, extra: int) -> tuple[Tensor, Tensor | None]:
-    """The output matrix with `extra` rows of zeros, in the copy that autocast would make anyway."""
-    dtype = _product_dtype(hidden, weight)
-    return F.pad(weight.to(dtype), (0, 0, 0, extra)), None if bias is None else F.pad(bias.to(dtype), (0, extra))
 
 
 class _PiecewiseLoss(torch.autograd.Function):

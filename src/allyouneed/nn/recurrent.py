@@ -5,7 +5,7 @@ Shapes: B batch, T time, D width of the state, L layers, R directions (one or tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -86,26 +86,6 @@ def gates(cell: str, x: Tensor, h: Tensor, w: Weights) -> Tensor:
     return torch.stack([torch.sigmoid(parts[i]) for i in ((0, 1) if cell == "gru" else (0, 1, 3))], dim=2)
 
 
-def states_before(
-    x: Tensor, outputs: Tensor, first: Sequence[Tensor], w: Weights, tokens: Tensor | None, backward: bool
-) -> Tensor:
-    """What a cell knows before each token, h and of an LSTM c: (B, T, 1 or 2, D), from what it reads (B, T, inputs),
-    its outputs (B, T, D), and its first states (B, D). `tokens` as in `unroll`."""
-    # Where a backward pass begins, padding follows, whose outputs are zeros, as the first state is.
-    h = torch.cat([outputs[:, 1:], first[0][:, None]] if backward else [first[0][:, None], outputs[:, :-1]], dim=1)
-    if len(first) == 1:
-        return h[:, :, None]
-    i, f, g, _ = (F.linear(x, w.x, w.bias_x) + F.linear(h, w.h, w.bias_h)).chunk(4, dim=-1)
-    keep, new = torch.sigmoid(f), torch.sigmoid(i) * torch.tanh(g)
-    if tokens is not None:
-        keep, new = keep.masked_fill(~tokens, 1), new.masked_fill(~tokens, 0)
-    found, c = [x] * x.size(1), first[1]
-    for t in reversed(range(x.size(1))) if backward else range(x.size(1)):
-        found[t] = c
-        c = keep[:, t] * c + new[:, t]
-    return torch.stack([h, torch.stack(found, dim=1)], dim=2)
-
-
 Cell = Callable[[Tensor, Hidden, Weights], Hidden]
 READABLE: dict[str, Cell] = {"rnn": rnn_cell, "gru": gru_cell, "lstm": lstm_cell}
 FUSED: dict[str, Any] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
@@ -118,15 +98,15 @@ STEPS: dict[str, Cell] = {  # torch's kernels for a single step
 
 def unroll(
     cell: Cell, x: Tensor, state: Hidden, weights: Weights, tokens: Tensor | None, backward: bool
-) -> tuple[Tensor, Hidden]:
-    """The loop over time: x (B, T, inputs) -> every h_t (B, T, D), and the state (B, D) at the end. The state does not
-    change where `tokens` (B, T, 1) is False, at padding."""
-    outputs = [x] * x.size(1)
+) -> list[Hidden]:
+    """The loop over time: x (B, T, inputs) -> the state (B, D) after each token. It does not change where `tokens`
+    (B, T, 1) is False, at padding."""
+    states = [state] * x.size(1)
     for t in reversed(range(x.size(1))) if backward else range(x.size(1)):
         new = cell(x[:, t], state, weights)
         state = new if tokens is None else tuple(torch.where(tokens[:, t], n, s) for n, s in zip(new, state))
-        outputs[t] = new[0]
-    return torch.stack(outputs, dim=1), state
+        states[t] = state
+    return states
 
 
 class Recurrent(nn.Module):
@@ -174,25 +154,6 @@ class Recurrent(nn.Module):
         """The outputs (B, T, R·D) of every layer, the lowest first."""
         return self._read(x, lengths, None, trace)[0]
 
-    def _record(self, trace: Trace, x: Tensor, outputs: list[Tensor], first: Hidden, lengths: Tensor | None) -> None:
-        """What each layer reads and gives, its states before each token, and its gates; `first` are the states before
-        the first token."""
-        tokens = None if lengths is None else real(lengths, x.size(1))[..., None]
-        for i, (layer, output) in enumerate(zip(self.layers, outputs)):
-            record(trace, layer, "inputs", x)
-            record(trace, layer, "layers", output)
-            if trace.wants("states", "gates"):
-                states, found = [], []
-                for r, own in enumerate(output.chunk(self.directions, dim=-1)):
-                    begin, w = [s[i * self.directions + r] for s in first], Weights(*layer.all_weights[r])  # type: ignore[index]
-                    states.append(states_before(x, own, begin, w, tokens, backward=r == 1))
-                    if GATES[self.cell]:
-                        found.append(gates(self.cell, x, states[-1][:, :, 0], w))
-                record(trace, layer, "states", torch.stack(states, dim=2))  # (B, T, R, 1 or 2, D)
-                if found:
-                    record(trace, layer, "gates", torch.stack(found, dim=2))  # (B, T, R, gates, D)
-            x = output
-
     def zeros(self, rows: int, like: Tensor) -> Hidden:
         """The state before the first token, with the dtype and device of `like`."""
         shape = (len(self.layers) * self.directions, rows, self.width)
@@ -212,7 +173,9 @@ class Recurrent(nn.Module):
     def _read(
         self, x: Tensor, lengths: Tensor | None, state: Hidden | None, trace: Trace | None
     ) -> tuple[list[Tensor], Hidden]:
-        """The outputs of each layer, and the state after the last token."""
+        """The outputs of each layer, and the state after the last token. If a trace wants states or gates, the readable
+        cells run, otherwise the fused kernels."""
+        fused = self.fused and not (trace is not None and trace.wants("states", "gates"))
         state = self.zeros(x.size(0), x) if state is None else state
         if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):  # not every CPU has these kernels in bf16
             with torch.autocast("cpu", enabled=False):
@@ -220,20 +183,21 @@ class Recurrent(nn.Module):
         signal: Signal = x
         # A backward pass reads the padding first, and the last state of a forward pass has read it. Packing prevents
         # both, but the host must know the lengths. Forward RNNs and GRUs do without: their outputs contain the last h.
-        if lengths is not None and self.fused and (self.directions == 2 or self.cell == "lstm"):
+        if lengths is not None and fused and (self.directions == 2 or self.cell == "lstm"):
             signal = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        signals, ends = [], []
+        outputs, ends = list[Tensor](), []
         for i, layer in enumerate(self.layers):
+            record(trace, layer, "inputs", outputs[-1] if i else x)
             if i:
                 signal = _dropped(signal, self.dropout)
-            part = slice(i * self.directions, (i + 1) * self.directions)
-            run = self._run_fused if self.fused else self._run_readable
-            signal, end = run(layer, signal, tuple(s[part].contiguous() for s in state), lengths)
-            signals.append(signal)
+            begin = tuple(s[i * self.directions : (i + 1) * self.directions].contiguous() for s in state)
+            if fused:
+                signal, end = self._run_fused(layer, signal, begin, lengths)
+            else:
+                signal, end = self._run_readable(layer, signal, begin, lengths, trace)
+            outputs.append(_padded(signal, lengths, x.size(1)))
+            record(trace, layer, "layers", outputs[-1])
             ends.append(end)
-        outputs = [_padded(signal, lengths, x.size(1)) for signal in signals]
-        if trace is not None:
-            self._record(trace, x, outputs, state, lengths)
         return outputs, tuple(torch.cat(parts) for parts in zip(*ends))
 
     def _run_fused(self, layer: nn.Module, x: Signal, state: Hidden, lengths: Tensor | None) -> tuple[Signal, Hidden]:
@@ -246,16 +210,24 @@ class Recurrent(nn.Module):
             end = last(x, lengths)[None]
         return x, (end,)
 
-    def _run_readable(self, layer: nn.Module, x: Any, state: Hidden, lengths: Tensor | None) -> tuple[Signal, Hidden]:
-        """The same with the readable cells."""
+    def _run_readable(
+        self, layer: nn.Module, x: Any, state: Hidden, lengths: Tensor | None, trace: Trace | None
+    ) -> tuple[Signal, Hidden]:
+        """The same with the readable cells, whose states before each token and gates a trace may record."""
         tokens = None if lengths is None else real(lengths, x.size(1))[..., None]
-        outputs, ends = [], []
+        outputs, ends, known, found = [], [], [], []
         for r in range(self.directions):
-            weights = Weights(*layer.all_weights[r])  # type: ignore[index]
-            begin = tuple(s[r] for s in state)
-            output, end = unroll(READABLE[self.cell], x, begin, weights, tokens, backward=r == 1)
-            outputs.append(output)
-            ends.append(end)
+            weights, begin = Weights(*layer.all_weights[r]), tuple(s[r] for s in state)  # type: ignore[index]
+            states = unroll(READABLE[self.cell], x, begin, weights, tokens, backward=r == 1)
+            outputs.append(torch.stack([h for h, *_ in states], dim=1))
+            ends.append(states[0 if r else -1])
+            before = [*states[1:], begin] if r else [begin, *states[:-1]]
+            known.append(torch.stack([torch.stack(s, dim=1) for s in before], dim=1))  # (B, T, 1 or 2, D)
+            if GATES[self.cell]:
+                found.append(gates(self.cell, x, known[-1][:, :, 0], weights))
+        record(trace, layer, "states", torch.stack(known, dim=2))  # (B, T, R, 1 or 2, D)
+        if found:
+            record(trace, layer, "gates", torch.stack(found, dim=2))  # (B, T, R, gates, D)
         return torch.cat(outputs, dim=-1), tuple(torch.stack(parts) for parts in zip(*ends))
 
 

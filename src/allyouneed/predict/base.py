@@ -14,11 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from allyouneed.batch import Tensors
 from allyouneed.config import DecodeConfig
 from allyouneed.decode import Request
 from allyouneed.decode.beam import BeamSearch
 from allyouneed.errors import UserError
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.recurrent import GATES
 from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.answers import Answer, Drafts, Outcome, Prompt, flagged, request_for, write

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from allyouneed.batch import Tensors
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.base import fill
 from allyouneed.data.line_vectors import CUT, EMPTY, WHOLE, LineVectors, vectors_of
 from allyouneed.errors import UserError, shortened
 from allyouneed.metrics import unit
 from allyouneed.models.embedder import Embedder
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import POOLS, pool
 from allyouneed.nn.layers import pad
 from allyouneed.nn.spelling import spell

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from allyouneed.batch import Tensors
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.models.bert import Bert
-from allyouneed.nn.batch import Tensors
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Predictor, Said, best_of
 from allyouneed.predict.inputs import BETWEEN, check_length, check_numbers, two_texts, unknown_words

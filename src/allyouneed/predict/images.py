@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from allyouneed.batch import Tensors
 from allyouneed.config import DecodeConfig, build
 from allyouneed.data.batches.augment import ImagePreprocessor
 from allyouneed.data.batches.images import ImageBatches, as_tensor
@@ -24,8 +25,7 @@ from allyouneed.data.formats.pixels import BadImageError, decode_frames, is_imag
 from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dvae import DVAE, DVAEConfig
-from allyouneed.models.labeller import ImageLabeller, Labeller
-from allyouneed.nn.batch import Tensors
+from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
@@ -151,7 +151,7 @@ class RecognizeProcessor(ImageProcessor, LabelsProcessor):
     def build_model(self) -> Labeller:
         body, c = self.build_body(), self.recipe.model
         head = ClassifyHead(body.width, len(self.labels), self.options.pool, c.dropout, (1, 0), c.head_hidden)
-        return ImageLabeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, self.options))
+        return Labeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, self.options))
 
     def extras(self) -> dict[str, Any]:
         return {**super().extras(), "mean": self.mean, "std": self.std}

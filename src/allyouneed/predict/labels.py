@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.base import Examples
 from allyouneed.data.batches.labelled import Labelled
@@ -17,7 +18,6 @@ from allyouneed.data.formats.conll import PER_WORD, Span, spans, tagged
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.labeller import Labeller
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead, TagHead
 from allyouneed.nn.spelling import spell
 from allyouneed.predict.answers import Answer

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.data.store import Ragged
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.layers import real
 from allyouneed.text import Tokenizer
 

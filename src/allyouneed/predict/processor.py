@@ -17,7 +17,8 @@ from torch.nn.modules import module as registry
 
 from allyouneed import catalog
 from allyouneed.errors import UserError
-from allyouneed.models.base import Model, Writer
+from allyouneed.models.base import Body, Model, Writer
+from allyouneed.nn.block import Block, Stack
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import can_compile
 from allyouneed.storage.runfolder import RunFolder
@@ -68,13 +69,13 @@ class Processor:
         """The body of the model, of which model.freeze says what is frozen."""
         config = self.model_config()
         body = self.kind.BodyClass(config)
-        body.freeze(config.freeze)
+        freeze_body(body, config.freeze)
         return body
 
     def build_model(self) -> Any:
         model = self.kind(self.model_config())
         if self.kind.BodyClass is not None:
-            model.body.freeze(self.recipe.model.freeze)
+            freeze_body(model.body, self.recipe.model.freeze)
         return model
 
     def parts(self) -> dict[str, bytes]:
@@ -225,6 +226,17 @@ def _outline(build: Callable[[], nn.Module], header: Header) -> nn.Module:
             hook.remove()
 
 
+def freeze_body(body: Body, what: str) -> None:
+    """model.freeze: nothing (""), the whole body, or its lowest layers."""
+    stages = body.stages()
+    if what.isdecimal() and int(what) >= len(stages):
+        raise UserError(f"model.freeze = {what}: the body has {len(stages) - 1} layers; freeze fewer, or body")
+    if what:
+        body.frozen = (body,) if what == "body" else tuple(m for some in stages[: int(what) + 1] for m in some)
+    for module in body.frozen:
+        module.requires_grad_(False)
+
+
 def store_by_columns(model: nn.Module) -> None:
     """Store matrices column by column; their shapes and values stay the same. On a CPU a product with few rows, which
     is what decoding does, is then up to twice as fast, and each row has the same bits from two rows on. A matrix that
@@ -249,6 +261,10 @@ def compile_step(model: Model, device: str) -> None:
         raise UserError("engine = compiled is for decoding, and this run does not write: leave it out")
     if obstacle := can_compile(device):
         raise UserError(f"the step cannot be compiled here: {obstacle}; leave out engine = compiled")
-    if not model.compile_step():
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    if not stacks:
         raise UserError("engine = compiled is for models made of blocks, such as gpt and transformer: leave it out")
+    for stack in stacks:  # all blocks have the same code, so it is compiled once, when the first of them runs
+        stack.step = torch.compile(Block.forward, dynamic=True)
+    model.compiled = True
     warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # a note to the authors of the compiler

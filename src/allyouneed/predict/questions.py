@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from allyouneed.batch import Tensors
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.questions import LONGEST, NONE, AnswerWindows
 from allyouneed.data.examples import Question
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.answerer import Answerer
-from allyouneed.nn.batch import Tensors
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Predictor, Said, best_of
 from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts, unknown_words

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from allyouneed.batch import IGNORE
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch, Examples
 from allyouneed.data.batches.labelled import Labelled
@@ -23,7 +24,6 @@ from allyouneed.figures import confusion_matrix
 from allyouneed.metrics import Score, confusion, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS
-from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.labels import (
     UNCUT,
     ClassifyProcessor,

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from allyouneed.batch import IGNORE
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.windows import Streams, TokenChunks, Windows
@@ -19,7 +20,6 @@ from allyouneed.data.store import BLOCK, Ragged, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
-from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import answered
 from allyouneed.predict.inputs import check_numbers
@@ -97,7 +97,7 @@ class LM(LMProcessor, RunningText[LanguageModel]):
         before = carry or self.fresh_carry(model)
         state = model.empty(len(ids), 0)
         state.parts = {name: t[lanes].masked_fill(fresh[:, None, None], 0) for name, t in before.items()}
-        loss = model.loss_after(state, ids, targets, smoothing)
+        loss = model.loss(ids, targets, smoothing, state)
         # Truncated backpropagation through time: the next window continues from these values, without their gradient.
         for name, t in state.parts.items():
             carry[name] = before[name].index_copy(0, lanes, t.detach().to(before[name].dtype))

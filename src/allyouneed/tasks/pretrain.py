@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from allyouneed.batch import IGNORE
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.masked import MaskedPassages, Passages
@@ -16,7 +17,6 @@ from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.bert import Bert
-from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.fill import FillProcessor
 from allyouneed.predict.inputs import check_numbers
 from allyouneed.tasks.base import WHOLE, Carry, Losses, Moment, Task, TestBudget, once

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from allyouneed.batch import IGNORE
 from allyouneed.config import DecodeConfig
 from allyouneed.data.examples import TaggedSentence
 from allyouneed.data.formats.conll import PER_WORD, Span, TagCounts, spans, tagged
@@ -17,7 +18,6 @@ from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, entity_scores, mean_score
 from allyouneed.models.labeller import Labeller
-from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.labels import SCHEME, TagProcessor, mark, named
 from allyouneed.tasks.base import Answers, Pieces, Sample, once
 from allyouneed.tasks.baselines import tag_baselines

@@ -83,8 +83,8 @@ class Case:
     def tokens(self) -> float:
         """About how many tokens an epoch has; of a translation, those of the target. A word has about 1.35 pieces."""
         if self.recipe.task_kind in ("recognize", "compress", "draw"):
-            grid = CODES if self.recipe.task_kind == "draw" else 0
-            return max(1.0, float(self.facts.examples * (self.recipe.model.tokens + grid)))
+            drawing, model = self.recipe.task_kind == "draw", self.recipe.model
+            return max(1.0, float(self.facts.examples * (model.limit + CODES if drawing else model.tokens)))
         per_word = {"translate": 1.35 / 2, "classify": 1.0, "wordvectors": 1.0}.get(self.recipe.task_kind, 1.35)
         return max(1.0, self.facts.words * per_word)
 

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from allyouneed.batch import Tensors
 from allyouneed.config import option
-from allyouneed.nn.batch import Tensors
 from allyouneed.randomness import draw, shifted
 
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue are

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.nn.batch import Tensors
+from allyouneed.batch import Tensors
 from allyouneed.randomness import draw, make_key
 from allyouneed.text.layout import Layout
 

@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from allyouneed.batch import IGNORE, Tensors
 from allyouneed.data.batches.base import EvenBatches, Numbers, Size
 from allyouneed.data.store import Ragged
-from allyouneed.nn.batch import Tensors
-from allyouneed.nn.losses import IGNORE
 from allyouneed.randomness import draw, shifted
 
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from allyouneed.batch import IGNORE, Tensors
 from allyouneed.data.batches.base import Examples, Numbers, Size, lay_rows, random_bits
 from allyouneed.data.store import Ragged
-from allyouneed.nn.batch import Tensors
-from allyouneed.nn.losses import IGNORE
 from allyouneed.randomness import shifted
 from allyouneed.text.layout import Layout
 

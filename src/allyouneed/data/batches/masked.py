@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from allyouneed.batch import IGNORE, Tensors
 from allyouneed.data.batches.base import Batch, Examples, Numbers, Rows, Size, lay_rows, random_bits
 from allyouneed.data.store import Ragged
-from allyouneed.nn.batch import Tensors
-from allyouneed.nn.losses import IGNORE
 from allyouneed.randomness import draw, make_key, shifted
 from allyouneed.text.layout import Layout
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from allyouneed.batch import IGNORE, Tensors
 from allyouneed.data.batches.base import Examples, Numbers, Size, fill, lay_rows
 from allyouneed.data.store import Ragged
-from allyouneed.nn.batch import Tensors
-from allyouneed.nn.losses import IGNORE
 from allyouneed.text.layout import Layout
 
 

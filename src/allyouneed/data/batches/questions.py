@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from allyouneed.batch import Tensors
 from allyouneed.data.batches.base import Examples, Numbers, Size, lay_rows
 from allyouneed.data.store import Ragged
-from allyouneed.nn.batch import Tensors
 from allyouneed.text.layout import Layout
 
 NONE = (-1, -1)  # no answer

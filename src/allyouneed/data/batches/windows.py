@@ -8,9 +8,8 @@ from typing import Self
 import numpy as np
 import torch
 
+from allyouneed.batch import IGNORE, Tensors
 from allyouneed.data.batches.base import Examples, Numbers, Size
-from allyouneed.nn.batch import Tensors
-from allyouneed.nn.losses import IGNORE
 
 CHUNK = 1000  # tokens
 

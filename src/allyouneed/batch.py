@@ -6,6 +6,8 @@ from typing import TypedDict
 
 from torch import Tensor
 
+IGNORE = -100  # a target that does not count: padding, or a label that is not there
+
 
 class Tensors(TypedDict, total=False):
     """Rows are padded on the right. A batch holds only what its task needs."""
