@@ -95,7 +95,8 @@ class BeamSearch:
     its request. Of equal scores the earlier hypothesis goes first, then the lower id.
 
     On CUDA the number of slots for sentences is a power of two, and the slots of those that have left stay, so that the
-    recorded work can be used again. `exact`: only inputs of one length are read together, so that what is found has the same bits."""
+    recorded work can be used again. `exact`: only inputs of one length are read together, so that what is found has the
+    same bits."""
 
     live: _Live
     best: _Best
