@@ -24,7 +24,7 @@ from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.answers import Answer, Drafts, Outcome, Prompt, flagged, request_for, write
 from allyouneed.predict.engine import Engine, Show
 from allyouneed.predict.inputs import unknown_words
-from allyouneed.predict.processor import Processor, split_ties
+from allyouneed.predict.processor import Processor, store_by_columns
 from allyouneed.predict.writer import AfterSource, Writer
 from allyouneed.recipe import Recipe
 from allyouneed.text import Tokenizer
@@ -281,7 +281,7 @@ class Writing(Predictor):
 
     def make_exact(self) -> None:
         """From now on an answer has the same bits whatever is written beside it: see `Decoder`."""
-        split_ties(self.model)
+        store_by_columns(self.model, all=True)
         self.writer.exact = True
 
     def state_bytes(self, tokens: int) -> int:

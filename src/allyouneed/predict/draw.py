@@ -122,9 +122,9 @@ class DrawPredictor(Writing):
     def _answer(self, inputs: list[Caption], decode: DecodeConfig) -> Iterator[Answer]:
         prompts = [self.model.prompt(caption.ids) for caption in inputs]
         codes = draw_codes(self.writer, prompts, self.processor.image_tokenizer.config.tokens, decode)
-        return self.drawn(inputs, codes, decode)
+        return self.images_of(inputs, codes, decode)
 
-    def drawn(self, inputs: list[Caption], codes: np.ndarray, decode: DecodeConfig) -> Iterator[Answer]:
+    def images_of(self, inputs: list[Caption], codes: np.ndarray, decode: DecodeConfig) -> Iterator[Answer]:
         """For each caption decode.n_best drawings of these codes (captions · n_best, codes), the best first: by
         log p(codes | caption) or, for the rank of the caption, by log p(codes | caption) - log p(codes)."""
         each, prompts = decode.n_best, [self.model.prompt(caption.ids) for caption in inputs]
@@ -193,7 +193,7 @@ class Drawing(Drafts):
         if any(len(row) < self.predictor.processor.image_tokenizer.config.tokens for row in self.codes):
             return None
         with self.predictor.lock:
-            return next(self.predictor.drawn([self.given], np.array(self.codes), self.decode))
+            return next(self.predictor.images_of([self.given], np.array(self.codes), self.decode))
 
 
 def caption_ids(text: str, tokenizer: Tokenizer) -> list[int]:

@@ -237,22 +237,20 @@ def freeze_body(body: Body, what: str) -> None:
         module.requires_grad_(False)
 
 
-def store_by_columns(model: nn.Module) -> None:
-    """Store matrices column by column; their shapes and values stay the same. On a CPU a product with few rows, which
-    is what decoding does, is then up to twice as fast, and each row has the same bits from two rows on. A matrix that
-    is also an embedding is read row by row, so it stays as it is."""
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    for matrix in model.parameters():
-        if matrix.dim() == 2 and id(matrix) not in embeddings:
-            matrix.data = matrix.data.t().contiguous().t()
-
-
-def split_ties(model: nn.Module) -> None:
-    """A copy of each matrix that is also an embedding, for the layer that multiplies with it: by columns."""
+def store_by_columns(model: nn.Module, all: bool = False) -> None:
+    """Store the matrices of the linear layers column by column; their shapes and values stay the same. On a CPU a
+    product with few rows, which is what decoding does, is then up to twice as fast, and from two rows on a row has the
+    same bits whatever the number of rows. A matrix that is also an embedding is read row by row, so it stays as it is;
+    with `all`, the linear layer gets a copy, and other matrices, as of recurrent cells, are stored by columns, too."""
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     for m in model.modules():
-        if isinstance(m, nn.Linear) and id(m.weight) in embeddings:
+        if isinstance(m, nn.Linear) and id(m.weight) not in embeddings:
+            m.weight.data = m.weight.data.t().contiguous().t()
+        elif isinstance(m, nn.Linear) and all:
             m.weight = nn.Parameter(m.weight.data.t().contiguous().t(), requires_grad=False)
+    for matrix in model.parameters() if all else ():
+        if matrix.dim() == 2 and id(matrix) not in embeddings:
+            matrix.data = matrix.data.t().contiguous().t()
 
 
 def compile_step(model: Model, device: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from allyouneed.data.formats.pixels import to_image
 from allyouneed.errors import UserError
 from allyouneed.predict.inputs import BETWEEN, MARKS
 from allyouneed.predict.words import WordsPredictor
@@ -119,7 +118,7 @@ def routes(runs: Runs) -> APIRouter:
         decode, found = served.settings(body.decode), []
         for text in served.texts(body.input):
             answer = await served.answer(await served.read(text, decode), decode)
-            found.append({"images": [{"png": png(one.image), **one.details} for one in (answer, *answer.others)]})
+            found.append({"images": [{"png": png(one.result), **one.details} for one in (answer, *answer.others)]})
         return {"model": served.name, "answers": found}
 
     @router.post("/tokenize")
@@ -154,7 +153,7 @@ def routes(runs: Runs) -> APIRouter:
     return router
 
 
-def png(pixels: Any) -> str:
+def png(image: Any) -> str:
     file = io.BytesIO()
-    to_image(pixels).save(file, "PNG")
+    image.save(file, "PNG")
     return base64.b64encode(file.getvalue()).decode()

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from allyouneed.config import DecodeConfig
-from allyouneed.decode import Event
 from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 from allyouneed.predict.answers import Answer, Drafts
@@ -190,7 +189,7 @@ class Worker:
         rows, tokens = sum(one.rows for one in together), max(one.tokens for one in together)
         return rows <= self.limits.rows and rows * self.predictor.state_bytes(tokens) <= self.limits.cache  # type: ignore[attr-defined]
 
-    def _advance(self, session: Session, event: Event, job: WritingJob) -> None:
+    def _advance(self, session: Session, event: Any, job: WritingJob) -> None:
         written = sum(len(one.tokens) for one in event.hypotheses) + (event.token is not None)
         if written:
             times, now = self.metrics.between_tokens if job.last else self.metrics.first_token, time.monotonic()
