@@ -22,9 +22,9 @@ from test_exchange import chatting as chatting
 
 PAGE = (TOP / "docs" / "serve.md").read_text(encoding="utf-8")
 RUNS = {
-    **{"en-it": "transformer", "notes": "gpt", "reviews": "classify-conv", "names": "tag-lstm", "answers": "answer"},
-    **{"reader": "bert", "search": "embed", "words": "word2vec", "photos": "vit", "codes": "dvae", "painter": "dalle"},
-}
+    "en-it": "transformer", "notes": "gpt", "reviews": "classify-conv", "names": "tag-lstm", "answers": "answer",
+    "reader": "bert", "search": "embed", "words": "word2vec", "photos": "vit", "codes": "dvae", "painter": "dalle",
+}  # fmt: skip
 REFUSED = {"colour": 400}  # what the example of an error is about
 
 
@@ -58,9 +58,8 @@ def test_every_line_of_the_page_is_answered(server: str) -> None:
         pytest.skip("needs curl")
     for line in curl_lines():
         asked = line.replace("localhost:8000", server.removeprefix("http://"))
-        done = subprocess.run(
-            ["bash", "-c", f"{asked} --silent --write-out '\\n%{{http_code}}'"], capture_output=True, text=True, timeout=60
-        )
+        shell = f"{asked} --silent --write-out '\\n%{{http_code}}'"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
         body, _, status = done.stdout.rpartition("\n")
         wanted = next((code for word, code in REFUSED.items() if word in line), 200)
         assert int(status) == wanted, (line, done.stdout, done.stderr)

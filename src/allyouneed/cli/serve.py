@@ -89,7 +89,7 @@ def serve_command(
             from allyouneed.serve.replicas import serve_replicas
         except ModuleNotFoundError as error:
             raise UserError(f"replicas need {error.name}: pip install 'allyouneed[ray]'") from None
-        serve_replicas(run, limits, host, port, ray, (device, precision, engine), threads, ready)
+        serve_replicas(run, limits, (host, port), ray, (device, precision, engine), threads, ready)
         write("stopped")
         return
     import torch
