@@ -28,7 +28,7 @@ def checked(*command: object) -> None:
     if not shutil.which(str(command[0])):
         pytest.skip(f"needs {command[0]}")
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def documents() -> list[dict[str, Any]]:
