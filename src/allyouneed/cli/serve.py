@@ -78,10 +78,19 @@ def serve_command(
         origins=tuple(cors or ()),
         hosts=own.hosts,
     )
-    if ray:
-        from allyouneed.serve.replicas import serve_replicas
+    shown = f"[{host}]" if ":" in host else "localhost" if loopback else host
 
-        serve_replicas(run, limits, host, port, ray, (device, precision, engine), threads)
+    def ready(port: int) -> None:
+        address = f"http://{shown}:{port}/"
+        write(f"serving at {address}, the API is at {address}docs; until Ctrl-C")
+
+    if ray:
+        try:
+            from allyouneed.serve.replicas import serve_replicas
+        except ModuleNotFoundError as error:
+            raise UserError(f"replicas need {error.name}: pip install 'allyouneed[ray]'") from None
+        serve_replicas(run, limits, (host, port), ray, (device, precision, engine), threads, ready)
+        write("stopped")
         return
     import torch
 
@@ -91,9 +100,7 @@ def serve_command(
     made = app(loaded, limits)
     for name, one in zip(made.names, loaded):
         write(f"{name}: {describe(one, limits.rows, limits.cache)}")
-    shown = f"[{host}]" if ":" in host else "localhost" if loopback else host
-    address = f"http://{shown}:{place.getsockname()[1]}/"
-    serve(made, place, lambda: write(f"serving at {address}, the API is at {address}docs; until Ctrl-C"))
+    serve(made, place, lambda: ready(place.getsockname()[1]))
     write("stopped")
 
 
