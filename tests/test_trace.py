@@ -297,7 +297,7 @@ def test_a_trace_follows_one_model() -> None:
         second(
             *(torch.ones(1, 3, dtype=torch.long), torch.tensor([3]), torch.ones(1, 2, dtype=torch.long)), trace=trace
         )
-    with pytest.raises(ValueError, match="a Trace records embeddings, queries"):
+    with pytest.raises(UserError, match="a Trace records embeddings, queries"):
         Trace("wieghts")
     with pytest.raises(KeyError, match="nothing was recorded under 'nowhere'"):
         trace["nowhere"]

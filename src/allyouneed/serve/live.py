@@ -39,6 +39,8 @@ class Views:
         reads_images = self.loaded is not None and isinstance(self.loaded.predictor, ImageReader)
         if reads_images and given and isinstance(given, str) and given not in SHAPES:
             raise UserError("this run reads images: choose a file")
+        if isinstance(given, bytes) and not reads_images:
+            raise UserError("this run reads texts, not images")
         return given
 
     @property
