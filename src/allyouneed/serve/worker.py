@@ -234,11 +234,16 @@ class Worker:
             try:
                 self._open[session.add(job.request)] = job
                 self.metrics.queue_time.add(time.monotonic() - job.began)
-            except UserError as error:
+            except Exception as error:
                 self._deliver(job, error)
         for event in session.poll() if self._open else ():
-            if event.id in self._open:
+            if event.id not in self._open:
+                continue
+            try:
                 self._advance(session, event, self._open[event.id])
+            except Exception as error:
+                session.cancel(event.id)
+                self._deliver(self._open.pop(event.id), error)
 
     def _fits(self, job: WritingJob) -> bool:
         assert isinstance(self.predictor, Writing)
