@@ -223,9 +223,14 @@ class TextWriter:
     async def _follow(self, i: int, queue: asyncio.Queue[Any]) -> None:
         """Put the choices of a prompt into the queue, and how many tokens were written at the end."""
         try:
-            for k in range(self.decode.n_best):
-                for choice in self._opened(i, k):
-                    queue.put_nowait(choice)
+            opened = [choice for k in range(self.decode.n_best) for choice in self._opened(i, k)]
+
+            def put(choice: Any) -> None:
+                """What opens the choices comes with the first result: before it, all may still be refused."""
+                for one in (*opened, choice):
+                    queue.put_nowait(one)
+                opened.clear()
+
             answer = Answer("", [], 0.0, "length")
             shown = [""] * self.decode.n_best
             if self.most and not self.served.worker.writes:
@@ -238,13 +243,12 @@ class TextWriter:
                             break
                         k, piece = result
                         shown[k] += piece
-                        queue.put_nowait(self._delta(self._index(i, k), piece, finish_reason=None))
+                        put(self._delta(self._index(i, k), piece, finish_reason=None))
             each = [answer, *answer.others]
             for k, one in enumerate(each):
                 rest, logprobs = one.text[len(shown[k]) :], await self._logprobs(i, one)
-                queue.put_nowait(
-                    self._delta(self._index(i, k), rest, finish_reason=one.reason, **({"logprobs": logprobs} if logprobs else {}))
-                )
+                more = {"logprobs": logprobs} if logprobs else {}
+                put(self._delta(self._index(i, k), rest, finish_reason=one.reason, **more))
             queue.put_nowait(sum(len(one.whole) for one in each) if self.most else 0)
         except Exception as error:
             queue.put_nowait(error)
