@@ -108,7 +108,7 @@ def compare(names: list[str], count: int, clients: int, *, break_it: bool = Fals
             for run in runs:
                 depend_on_batch(run.model)
         together, alone = ask_all(address, asked, clients), ask_all(address, asked, 1)
-    assert [] == [(what, answer) for what, answer in zip(asked * 2, together + alone) if answer[0] != 200]
+    assert [(what, answer) for what, answer in zip(asked * 2, together + alone) if answer[0] != 200] == []
     return sum(without_id(one) != without_id(other) for one, other in zip(together, alone))
 
 

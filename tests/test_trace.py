@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from allyouneed.errors import UserError
 from allyouneed.models.dvae import DVAE
 from allyouneed.models.elmo import ELMoBody
 from allyouneed.models.word2vec import Word2Vec
@@ -297,7 +298,7 @@ def test_a_trace_follows_one_model() -> None:
         second(
             *(torch.ones(1, 3, dtype=torch.long), torch.tensor([3]), torch.ones(1, 2, dtype=torch.long)), trace=trace
         )
-    with pytest.raises(ValueError, match="a Trace records embeddings, queries"):
+    with pytest.raises(UserError, match="a Trace records embeddings, queries"):
         Trace("wieghts")
     with pytest.raises(KeyError, match="nothing was recorded under 'nowhere'"):
         trace["nowhere"]

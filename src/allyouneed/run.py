@@ -184,7 +184,7 @@ class Run:
             raise UserError(f"this run has no {MASK}: a run of the task pretrain fills in hidden words")
         return found
 
-    def decode(self, **changes: Any) -> DecodeConfig:
+    def decode(self, /, **changes: Any) -> DecodeConfig:
         """The run's [decode] with some keys changed."""
         values = {**vars(self.recipe.decode), **changes}
         checked: DecodeConfig = build(DecodeConfig, values, "decode")

@@ -32,7 +32,7 @@ def serve_command(
     key: Annotated[str, option("KEY", f"What every request must show.  [default: ${KEY}]")] = "",
     insecure: Annotated[bool, flag("--insecure", "Listen elsewhere without a key.")] = False,
     rows: Annotated[int, number("N", 1, 4096, "Answers decoded together, per run.")] = 32,
-    waiting: Annotated[int, number("N", 0, 100_000, "Requests that may wait, per run.")] = 128,
+    waiting: Annotated[int, number("N", 1, 100_000, "Requests that may wait, per run.")] = 128,
     cache: Annotated[int, number("MIB", 1, 1 << 20, "Memory of what rows remember, per run.")] = 1024,
     seconds: Annotated[int, number("S", 1, 86_400, "The longest time of an answer.")] = 300,
     threads: Annotated[int, number("N", 1, 4096, "CPU threads; with 1 answers never differ in a bit.")] = 1,

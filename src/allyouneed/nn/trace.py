@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from allyouneed.errors import UserError
+
 # What is recorded, and the axes of each value after the batch. Where two texts meet, a token looks at what is `seen`.
 KINDS = {
     "embeddings": ("tokens", "width"),  # what enters the first layer
@@ -40,7 +42,7 @@ class Trace:
     def __init__(self, *kinds: str) -> None:
         unknown = set(kinds) - KINDS.keys()
         if unknown:
-            raise ValueError(f"a Trace records {', '.join(KINDS)}; not {', '.join(sorted(unknown))}")
+            raise UserError(f"a Trace records {', '.join(KINDS)}; not {', '.join(sorted(unknown))}")
         self.kinds = frozenset(kinds or KINDS)
         self.recorded: dict[str, list[Any]] = {}  # by name, one value per call
         self.paths: dict[nn.Module, str] = {}

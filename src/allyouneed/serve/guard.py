@@ -6,8 +6,10 @@ import asyncio
 import base64
 import hmac
 import json
+import logging
 import re
 from contextlib import suppress
+from traceback import format_tb
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,6 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from allyouneed.format import human_bytes
 from allyouneed.serve.limits import Limits
 
+LOG = logging.getLogger("uvicorn.error")
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -36,7 +39,7 @@ class Guard:
 
     def __init__(self, app: Any, limits: Limits, names: list[str]) -> None:
         self.app, self.limits, self.names = app, limits, names
-        self.asking = 0  # POST requests that are being answered
+        self.asking = 0  # requests that compute and are being answered
         self.draining = False  # no more requests are expected
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -49,16 +52,17 @@ class Guard:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
                 self._allow(scope, message)
-            await send(message)
+            async with asyncio.timeout(self.limits.sending):  # in which a client has to read some of it
+                await send(message)
 
-        headers, posts = Headers(scope=scope), scope["method"] == "POST"
-        if refused := self._refuse(scope, headers):
+        headers, asks = Headers(scope=scope), scope["method"] == "POST" or scope["path"].startswith("/look/")
+        if refused := self._refuse(scope, headers, asks):
             await self._end(answer, *refused)
             return
-        self.asking += posts
+        self.asking += asks
         try:
             async with asyncio.timeout(self.limits.sending):
-                body = await self._body(receive) if posts else b""
+                body = await self._body(receive) if asks else b""
             if body is None:
                 await self._end(answer, 413, f"a request has at most {human_bytes(self.limits.body)}: send less")
                 return
@@ -70,9 +74,9 @@ class Guard:
         else:
             await self._pass(scope, receive, answer, body)
         finally:
-            self.asking -= posts
+            self.asking -= asks
 
-    def _refuse(self, scope: Any, headers: Headers) -> tuple[Any, ...] | None:
+    def _refuse(self, scope: Any, headers: Headers, asks: bool) -> tuple[Any, ...] | None:
         """Why a request is refused before it is read, if it is."""
         limits, origin = self.limits, headers.get("origin", "")
         host = re.sub(r":\d*$", "", headers.get("host", "").lower())
@@ -82,10 +86,12 @@ class Guard:
             return 204, ""
         if limits.key and not self._knows_key(headers.get("authorization", "")):
             return 401, "an API key is needed: send it as 'Authorization: Bearer KEY'", None, "invalid_api_key"
-        elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site") and origin not in limits.origins
-        if elsewhere and scope["method"] != "GET":
-            return 403, "other pages may not ask this server", None, "cross_site"
-        if scope["method"] == "POST" and self.asking >= len(self.names) * (limits.waiting + limits.rows):
+        other = origin and origin.partition("://")[2] != headers.get("host", "").lower()
+        if headers.get("sec-fetch-site", "cross-site" if other else "") in ("cross-site", "same-site"):
+            follows_link = scope["method"] == "GET" and headers.get("sec-fetch-dest") == "document"
+            if origin not in limits.origins and not follows_link and (asks or scope["method"] != "GET"):
+                return 403, "other pages may not ask this server", None, "cross_site"
+        if asks and self.asking >= len(self.names) * (limits.waiting + limits.rows):
             return 429, "too many requests wait: try again soon", None, "queue_full"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > limits.body:
@@ -94,11 +100,12 @@ class Guard:
 
     def _knows_key(self, given: str) -> bool:
         """A bearer token or, from a browser, the password."""
-        kind, _, value = given.partition(" ")
+        kind, _, text = given.partition(" ")
+        value = text.strip().encode("latin-1")  # the bytes that were sent
         if kind.lower() == "basic":
             with suppress(ValueError):
-                value = base64.b64decode(value, validate=True).decode("utf-8", "replace").partition(":")[2]
-        return hmac.compare_digest(value.strip().encode(), self.limits.key.encode())
+                value = base64.b64decode(value, validate=True).partition(b":")[2]
+        return hmac.compare_digest(value, self.limits.key.encode())
 
     def _allow(self, scope: Any, message: Any) -> None:
         """Let a page of a named origin read the answer."""
@@ -171,6 +178,9 @@ class Guard:
                     await self._end(send, 408, late, code="timeout", closes=True)
             else:
                 await work
+        except Exception as error:  # its message could hold what the client has sent
+            trace = "".join(format_tb(error.__traceback__))
+            LOG.error("a request failed: %s\n%s", type(error).__name__, trace)
         finally:
             watching.cancel()
             work.cancel()

@@ -35,6 +35,8 @@ class Views:
         reads_images = loaded is not None and isinstance(loaded.predictor, ImageReader)
         if reads_images and given and isinstance(given, str) and given not in SHAPES:
             raise UserError("this run reads images: choose a file")
+        if isinstance(given, bytes) and not reads_images:
+            raise UserError("this run reads texts, not images")
         if isinstance(given, str):
             self.served.texts(given)
         return self.store(run.view(given))

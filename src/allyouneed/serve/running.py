@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from allyouneed.errors import UserError
 
 HEAD_SECONDS = 10  # in which the head of a request has to come
+READ_SECONDS = 20  # in which a client has to read some of an answer
 
 
 class _Impatient(H11Protocol):
@@ -55,6 +56,8 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket at this address; port 0 is any free one."""
     place = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # a client that reads nothing is dropped, also after its answer is done
+        place.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * READ_SECONDS)
     try:
         place.bind((host, port))
     except OSError as error:

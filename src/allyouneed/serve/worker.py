@@ -177,12 +177,17 @@ class Worker:
             if not job.cancelled:
                 try:
                     self._open[session.add(job.request)] = job
-                except UserError as error:
+                except Exception as error:  # of this request alone
                     self._deliver(job, error)
                 self.metrics.queue_time.add(time.monotonic() - job.began)
         for event in session.poll() if self._open else ():
-            if event.id in self._open:
+            if event.id not in self._open:
+                continue
+            try:
                 self._advance(session, event, self._open[event.id])
+            except Exception as error:
+                session.cancel(event.id)
+                self._deliver(self._open.pop(event.id), error)
 
     def _fits(self, job: WritingJob) -> bool:
         together = [job, *self._open.values()]
