@@ -17,7 +17,7 @@ from allyouneed.look.view import View
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.convolution import ConvAttention, ConvStack
 from allyouneed.nn.positions import Learned, Rotary, Sinusoidal
-from allyouneed.predict.base import Predictor, Said, Traced
+from allyouneed.predict.base import Predictor, Said, Traced, Without
 from allyouneed.predict.inputs import BETWEEN
 
 KINDS = ("weights", "embeddings", "layers")  # what is traced for a page
@@ -155,13 +155,13 @@ def show_switches(
     parts = [path for path, part in predictor.model.named_modules() if isinstance(part, Attention | ConvAttention)]
     attentions = {path: len(found[f"{path}.weights"].value) for path in parts if f"{path}.weights" in found}
     heads = [(path, head) for path in attentions for head in range(attentions[path])]
-    if not heads or not (rows := predictor.says(given, decode)):
+    if not heads or not (rows := predictor.says(given, decode, Without(found=found))):
         return
 
     def without(off: dict[str, list[int]]) -> list[Said]:
         if any(not 0 <= head < attentions[path] for path, several in off.items() for head in several):
             raise IndexError
-        return predictor.says(given, decode, off)
+        return predictor.says(given, decode, Without(off, found))
 
     def alone(path: str, head: int) -> list[float]:
         return [float(now.p[full.p.argmax()]) for now, full in zip(without({path: [head]}), rows)]

@@ -41,6 +41,26 @@ class Guess:
     likely: list[tuple[str, float]]
 
 
+class Without(NamedTuple):
+    """Heads that are switched off, by the path of their attention, and what a trace of the same input has found with
+    all heads: the blocks below the first of them give the same again."""
+
+    off: Mapping[str, list[int]] = {}
+    found: Mapping[str, Traced] = {}
+
+    def apply(self, trace: Trace) -> None:
+        trace.off |= self.off
+        for name, one in self.found.items():
+            path, _, kind = name.rpartition(".")
+            if path in self.off:
+                return
+            if kind == "layers":
+                trace.known[path] = one.value[None]
+
+
+ALL_HEADS = Without()
+
+
 class Said(NamedTuple):
     """What a model says somewhere: the probability of each of what has these names."""
 
@@ -178,8 +198,8 @@ class Predictor(ABC):
         """The likely predictions of the model at each position, up to `most` of them."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no likely answers to list")
 
-    def says(self, given: Any, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
-        """What the model says, with heads that are switched `off` as in `trace`: of the next word, of the words of each
+    def says(self, given: Any, decode: DecodeConfig, without: Without = ALL_HEADS) -> list[Said]:
+        """What the model says, `without` some heads as in `trace`: of the next word, of the words of each
         [MASK] or of a translation, of labels, or of where an answer begins and ends; nothing of other tasks."""
         return []
 
@@ -206,13 +226,13 @@ class Predictor(ABC):
 
     @torch.inference_mode()
     def trace(
-        self, given: Any, decode: DecodeConfig, kinds: Sequence[str] = (), off: Mapping[str, list[int]] = {}
+        self, given: Any, decode: DecodeConfig, kinds: Sequence[str] = (), without: Without = ALL_HEADS
     ) -> dict[str, Traced]:
         """What the model computes while it reads the input and writes its answer: values of these kinds of a Trace, or
-        of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights". With heads that are
-        switched `off`, by the path of their attention, it reads the answer that it writes with all of them."""
+        of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights". `Without` some
+        heads, it reads the answer that it writes with all of them."""
         trace = Trace(*kinds)
-        trace.off |= off
+        without.apply(trace)
         with self.lock:
             names = self._run_traced(given, decode, trace)
         found = {}
@@ -230,8 +250,8 @@ class Predictor(ABC):
             found[name] = Traced(value.float() if value.is_floating_point() else value, axes)
         return found
 
-    def _logits(self, given: Any, decode: DecodeConfig, off: Mapping[str, list[int]]) -> Traced:
-        return next(iter(self.trace(given, decode, ("logits",), off).values()))
+    def _logits(self, given: Any, decode: DecodeConfig, without: Without) -> Traced:
+        return next(iter(self.trace(given, decode, ("logits",), without).values()))
 
     @property
     def labels(self) -> list[str]:
