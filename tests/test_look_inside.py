@@ -24,7 +24,7 @@ from allyouneed.nn.trace import Trace
 from allyouneed.predict.base import Without
 from allyouneed.run import Run
 from browser import Watched, browsing, offline, serving  # noqa: F401  (a fixture)
-from families import FAMILIES, made
+from families import FAMILIES, made, train_family
 
 ENTRY = {"gpt": "body.embeddings", "transformer": "body.target.embeddings"}
 
@@ -63,7 +63,9 @@ def live(run: Run, hash: str = "") -> Iterator[Watched]:
 # What each layer would say
 
 
-@pytest.mark.parametrize("name", ["gpt", "rnn", "lstm", "conv", "elmo", "bert", "transformer", "convseq2seq"])
+@pytest.mark.parametrize(
+    "name", ["gpt", "rnn", "lstm", "conv", "elmo", "bert", "transformer", "convseq2seq", "seq2seq", "attention"]
+)
 def test_the_last_layer_says_what_the_model_says(name):
     run, view = made(name), made(name).view(text_of(name))
     logits = next(one for path, one in run.trace(text_of(name), "logits").items()).value
@@ -73,7 +75,8 @@ def test_the_last_layer_says_what_the_model_says(name):
     torch.testing.assert_close(found[-1], p.topk(5).values, rtol=0, atol=1e-5)
     words = json.loads(view.pieces["lens.words"]())
     assert words[-5 * len(p) :: 5] == [run.predictor.tokenizer.token(i) for i in p.argmax(-1).tolist()]
-    assert not torch.allclose(found[0], found[-1])
+    if name not in ("seq2seq", "attention"):  # whose decoders have one layer here
+        assert not torch.allclose(found[0], found[-1])
 
 
 @pytest.mark.parametrize("name", ["gpt", "transformer"])
@@ -86,6 +89,23 @@ def test_a_lower_layer_is_read_through_the_last_norm_and_the_head(name):
     for row, x in enumerate([found[ENTRY[name]].value, found[path].value]):
         p = run.model.head(stack.norm(x))[:, : len(run.predictor.tokenizer)].softmax(-1)
         torch.testing.assert_close(lens[row], p.topk(5).values, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "attention"])
+def test_a_lower_layer_of_a_recurrent_decoder_is_read_with_its_context_and_its_input(name, tmp_path):
+    run = train_family(name, tmp_path / "run", "model.decoder_layers=2", "model.embedding=12")
+    view, found = run.view(text_of(name)), run.trace(text_of(name), "inputs", "layers", "logits")
+    inputs = found["body.decoder.layers.0.inputs"].value
+    lens = numbers(view, view.shown["lens"]["p"])
+    assert view.shown["lens"]["layers"] == ["layer 1", "layer 2"]
+    for row in (0, 1):
+        states = found[f"body.decoder.layers.{row}.layers"].value
+        with torch.no_grad():
+            logits = run.model.head(run.model.body.output(states, inputs[:, 12:], inputs[:, :12]))
+        p = logits[:, : len(run.predictor.tokenizer)].softmax(-1)
+        torch.testing.assert_close(lens[row], p.topk(5).values, rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits, found["logits"].value, rtol=0, atol=1e-4)
+    assert not torch.allclose(lens[0], lens[1])
 
 
 def test_the_page_lists_the_words_of_a_layer(tmp_path, offline):  # noqa: F811

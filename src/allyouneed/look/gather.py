@@ -49,7 +49,7 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
             show_nearest(view, predictor, given, lines(predictor, decode))
         if not isinstance(predictor, Writing) or predictor.makes_image:
             show_likely(view, predictor, given, decode)
-        elif answer is not None:
+        if isinstance(predictor, Writing) and answer is not None:
             show_writing(view, predictor, given, answer.whole, answer.reason, decode)
             show_beams(view, predictor, given, decode)
         found: dict[str, Traced] = {}

@@ -17,6 +17,7 @@ from allyouneed.look.view import View
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.convolution import ConvAttention, ConvStack
 from allyouneed.nn.positions import Learned, Rotary, Sinusoidal
+from allyouneed.nn.recurrent import Recurrent
 from allyouneed.predict.base import Predictor, Said, Traced, Without
 from allyouneed.predict.inputs import BETWEEN
 
@@ -47,24 +48,24 @@ def show_inside(
 def show_lens(view: View, predictor: Predictor, found: Mapping[str, Traced]) -> None:
     """view.shown["lens"]: what the head says if it reads the embeddings, or the output of each layer."""
     model, task = predictor.model, predictor.recipe.task_kind
-    body = model.body if found and task in ("lm", "pretrain", "translate") else None
+    if not found or task not in ("lm", "pretrain", "translate"):
+        return
+    body, head = model.body, model.words if task == "pretrain" else model.head
     stack = getattr(body, "decoder", None) or getattr(body, "stack", None)
-    if body is None or (task == "translate" and not hasattr(stack, "blocks")):
-        return  # of recurrent decoders, the output follows from more than a layer
-    paths = {module: f"{path}.layers" for module, path in ((part, name) for name, part in model.named_modules())}
+    paths = {module: f"{path}.layers" for path, module in model.named_modules()}
     parts = [part for stage in body.stages()[1:] for part in stage if paths[part] in found]
-    values = [found[paths[part]] for part in parts if stack is None or part in set(stack.blocks)]
+    values = [found[paths[part]] for part in parts if stack is None or part in set(stack.modules())]
     entry = [one.value for name, one in found.items() if name.endswith("embeddings")][-1]
-    first = [entry] if stack is not None or entry.shape == values[0].value.shape else []
-    head, known, start = (
-        model.words if task == "pretrain" else model.head,
-        len(predictor.tokenizer),
-        max(0, len(entry) - READ),
-    )
+    recurrent = isinstance(stack, Recurrent)  # a decoder whose output follows from its state, its context and its input
+    first = [] if recurrent or (stack is None and entry.shape != values[0].value.shape) else [entry]
+    known, start = len(predictor.tokenizer), max(0, len(entry) - READ)
 
     def read(x: Tensor, enters: bool) -> Any:
         x = x[start:].to(head.out.weight)
-        if isinstance(stack, ConvStack):
+        if recurrent:
+            y, c = found["body.decoder.layers.0.inputs"].value[start:].to(x).split([entry.size(1), x.size(1)], dim=-1)
+            x = body.output(x, c, y)
+        elif isinstance(stack, ConvStack):
             x = stack.out(stack.norm(stack.into(x) if enters else x))
         elif stack is not None:
             x = stack.norm(x)
@@ -81,6 +82,7 @@ def show_lens(view: View, predictor: Predictor, found: Mapping[str, Traced]) -> 
         "tokens": values[0].axes[0].labels[start:],
         "start": start,
         "next": task != "pretrain",
+        "recurrent": recurrent,
         "p": view.numbers("lens.p", shape, lambda: torch.stack([best.values for best in top()])),
         "words": view.values(
             "lens.words",

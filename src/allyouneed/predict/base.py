@@ -303,7 +303,7 @@ class Writing(Predictor):
         return answered(self.answers(inputs, decode))
 
     @torch.inference_mode()
-    def steps(self, given: Prompt, tokens: Sequence[int]) -> Tensor:
+    def steps(self, given: Any, tokens: Sequence[int]) -> Tensor:
         """The logits (T, V) from which each of these tokens is chosen, one after another, after an input."""
         with self.lock:
             logits: Tensor = self.model.choices(self._hidden(given, tokens))
@@ -313,7 +313,7 @@ class Writing(Predictor):
         """What the head reads (T, D) to choose each of these tokens after an input."""
         raise NotImplementedError
 
-    def write_on(self, given: Prompt, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
+    def write_on(self, given: Any, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
         """The tokens of an answer that begins with these, with the one that ends it, and why it ended."""
         text = self.tokenizer.decode(begun)
         if any(stop in text for stop in decode.stop) or (begun and begun[-1] in {*given.stop, self.tokenizer.eos}):
