@@ -77,8 +77,8 @@ def show_drawing(view: View, predictor: Any, codes: list[int], named: Iterable[i
     patches = alone[:, at : at + side, at : at + side].reshape(size)
     return {
         "grid": grid,
-        "image": view.image("writing.image", image.shape, lambda: image),
-        "patches": view.image("writing.patches", size, lambda: patches),
+        "image": view.put("writing.image", image, "uint8"),
+        "patches": view.put("writing.patches", patches, "uint8"),
     }
 
 
@@ -92,7 +92,6 @@ def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], dec
     top = logits.gather(1, ids)
     names = range(vocab) if stored == vocab else sorted({*ids.flatten().tolist(), *steps})
     others = torch.stack([_others(row, best, temperatures) for row, best in zip(rest, top[:, 0].double())])
-    size = (len(steps), stored)
     return {
         "tokens": steps,
         "ranks": ranks.tolist(),
@@ -100,9 +99,9 @@ def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], dec
         "vocab": vocab,
         "names": {str(id): str(id) if predictor.makes_image else predictor.tokenizer.token(id) for id in names},
         "temperatures": temperatures,
-        "ids": view.integers("writing.ids", size, lambda: ids.numpy()),
-        "logits": view.numbers("writing.logits", size, lambda: top),
-        "others": view.numbers("writing.others", others.shape, lambda: others),
+        "ids": view.put("writing.ids", ids.numpy(), "int32"),
+        "logits": view.put("writing.logits", top),
+        "others": view.put("writing.others", others),
     }
 
 
@@ -128,16 +127,11 @@ def show_beams(view: View, predictor: Writing, given: Prompt, decode: DecodeConf
         return
     found = predictor.trace(given, decode, ("beams",))
     nodes = list(_nodes({name.removeprefix("beams."): one.value.tolist() for name, one in found.items()}))
-    ends, eos = [i for i, node in enumerate(nodes) if node["score"] is not None], predictor.tokenizer.eos
+    ends = [i for i, node in enumerate(nodes) if node["score"] is not None]
     for node in nodes:
-        node |= {"end": node["token"] == eos, "token": predictor.tokenizer.token(node["token"])}
-    view.shown["beams"] = {
-        "nodes": nodes,
-        "winner": max(ends, key=lambda i: nodes[i]["score"]),
-        "beam": decode.beam,
-        "alpha": decode.alpha,
-        "penalty": decode.length_penalty,
-    }
+        node |= {"end": node["token"] == predictor.tokenizer.eos, "token": predictor.tokenizer.token(node["token"])}
+    facts = {"beam": decode.beam, "alpha": decode.alpha, "penalty": decode.length_penalty}
+    view.shown["beams"] = {"nodes": nodes, "winner": max(ends, key=lambda i: nodes[i]["score"]), **facts}
 
 
 def _nodes(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -143,11 +143,9 @@ class DrawPredictor(Writing):
             return self.model.choices(self.model.body(words, codes[:, :-1])[0, self.model.config.caption :]).float()
 
         with self.lock:
-            found = logits(given.ids)
-            if given.guidance != 1:
-                free = logits([])
-                found = free + given.guidance * (found - free)
-        return found.cpu()
+            asked = logits(given.ids)
+            free = asked if given.guidance == 1 else logits([])
+        return (free + given.guidance * (asked - free)).cpu()
 
     def write_on(self, given: Caption, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
         prompt, rest = self.model.prompt(given.ids), self.model.config.grid**2 - len(begun)

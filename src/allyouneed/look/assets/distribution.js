@@ -210,7 +210,8 @@ export class Distribution {
       : h("span", { class: "word", dir: "auto" }, word);
     return h("tr", { class: `${kept ? "kept" : "cut"}${chosen ? " chosen" : ""}` },
       h("td", { class: "number" }, count(rank + 1)),
-      h("td", { class: "text" }, this.steps.drawing?.patch(id), token, chosen && h("small", { class: "mark" }, "chosen")),
+      h("td", { class: "text" }, this.steps.drawing?.patch(id), token,
+        chosen && h("small", { class: "mark" }, "chosen")),
       h("td", { class: "number", "data-was": "" }, fine(was)),
       h("td", { class: "number", "data-now": "" }, now === null ? "—" : kept ? fine(now) : "cut"),
       h("td", { class: "both" }, bar(was, "was"), bar(now ?? 0, "now")));

@@ -157,7 +157,9 @@ class Written {
     if (ways) notes.push(this.otherNote(now));
     if (problem) notes.push(h("p", { class: "note", role: "alert", dir: "auto" }, problem));
     if (writing.left_out) notes.push(tip(`${count(writing.left_out)} more tokens follow, which are not shown here.`));
-    if (writing.reason === "length" && !writing.drawing) notes.push(tip("It ended at the largest length, not with an end token."));
+    if (writing.reason === "length" && !writing.drawing) {
+      notes.push(tip("It ended at the largest length, not with an end token."));
+    }
     this.notes.replaceChildren(...notes);
   }
 
