@@ -30,8 +30,8 @@ def show_writing(
 ) -> None:
     """view.shown["writing"]: every step of an answer, of a language model those of its prompt, too. `tokens` are those
     of the answer with its end, of a drawing its codes; `reason` is why it ended."""
-    lead, prompt, draws = given, list[int](), predictor.makes_image
-    reads = predictor.model.prompted and not draws
+    lead, prompt, drawing = given, list[int](), predictor.makes_image
+    reads = predictor.model.prompted and not drawing
     if reads:
         first = max(1, len(given.ids) - PROMPT)
         lead, prompt = replace(given, ids=given.ids[:first]), given.ids[first:]
@@ -45,10 +45,10 @@ def show_writing(
         "prompt": len(prompt),
         "left_out": len(tokens[ANSWER:]),
         "reason": reason,
-        "decode": {name: getattr(decode, name) for name in ("method", *SETTINGS, *["guidance"] * draws)},
+        "decode": {name: getattr(decode, name) for name in ("method", *SETTINGS, *["guidance"] * drawing)},
         **_steps(view, predictor, predictor.steps(lead, steps), steps, decode),
     }
-    if draws:
+    if drawing:
         shown["drawing"] = show_drawing(view, predictor, tokens, map(int, shown["names"]))
 
     def write_on(step: int, token: int = -1, **settings: Any) -> View:
