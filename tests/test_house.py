@@ -135,7 +135,7 @@ BUDGETS = {
     "exchange": 3410,
     "engines": 420,
     "training": 3290,
-    "look": 1500,
+    "look": 1400,
     "serve": 150,
     "lectures": 3150,
     "exercises": 450,

@@ -17,11 +17,14 @@ from allyouneed.errors import UserError
 from allyouneed.look import Page, View
 from allyouneed.look.starts import STARTS
 from allyouneed.look.vocabulary import Table, flat, show_map
+from allyouneed.nn.block import Block
+from allyouneed.nn.masks import Mask
 from allyouneed.nn.positions import Rotary
 from allyouneed.nn.trace import Trace
+from allyouneed.predict.base import Without
 from allyouneed.run import Run
 from browser import Watched, browsing, offline, serving  # noqa: F401  (a fixture)
-from families import FAMILIES, made
+from families import FAMILIES, made, train_family
 
 ENTRY = {"gpt": "body.embeddings", "transformer": "body.target.embeddings"}
 
@@ -60,7 +63,9 @@ def live(run: Run, hash: str = "") -> Iterator[Watched]:
 # What each layer would say
 
 
-@pytest.mark.parametrize("name", ["gpt", "rnn", "lstm", "conv", "elmo", "bert", "transformer", "convseq2seq"])
+@pytest.mark.parametrize(
+    "name", ["gpt", "rnn", "lstm", "conv", "elmo", "bert", "transformer", "convseq2seq", "seq2seq", "attention"]
+)
 def test_the_last_layer_says_what_the_model_says(name):
     run, view = made(name), made(name).view(text_of(name))
     logits = next(one for path, one in run.trace(text_of(name), "logits").items()).value
@@ -70,7 +75,8 @@ def test_the_last_layer_says_what_the_model_says(name):
     torch.testing.assert_close(found[-1], p.topk(5).values, rtol=0, atol=1e-5)
     words = json.loads(view.pieces["lens.words"]())
     assert words[-5 * len(p) :: 5] == [run.predictor.tokenizer.token(i) for i in p.argmax(-1).tolist()]
-    assert not torch.allclose(found[0], found[-1])
+    if name not in ("seq2seq", "attention"):  # whose decoders have one layer here
+        assert not torch.allclose(found[0], found[-1])
 
 
 @pytest.mark.parametrize("name", ["gpt", "transformer"])
@@ -83,6 +89,23 @@ def test_a_lower_layer_is_read_through_the_last_norm_and_the_head(name):
     for row, x in enumerate([found[ENTRY[name]].value, found[path].value]):
         p = run.model.head(stack.norm(x))[:, : len(run.predictor.tokenizer)].softmax(-1)
         torch.testing.assert_close(lens[row], p.topk(5).values, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "attention"])
+def test_a_lower_layer_of_a_recurrent_decoder_is_read_with_its_context_and_its_input(name, tmp_path):
+    run = train_family(name, tmp_path / "run", "model.decoder_layers=2", "model.embedding=12")
+    view, found = run.view(text_of(name)), run.trace(text_of(name), "inputs", "layers", "logits")
+    inputs = found["body.decoder.layers.0.inputs"].value
+    lens = numbers(view, view.shown["lens"]["p"])
+    assert view.shown["lens"]["layers"] == ["layer 1", "layer 2"]
+    for row in (0, 1):
+        states = found[f"body.decoder.layers.{row}.layers"].value
+        with torch.no_grad():
+            logits = run.model.head(run.model.body.output(states, inputs[:, 12:], inputs[:, :12]))
+        p = logits[:, : len(run.predictor.tokenizer)].softmax(-1)
+        torch.testing.assert_close(lens[row], p.topk(5).values, rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits, found["logits"].value, rtol=0, atol=1e-4)
+    assert not torch.allclose(lens[0], lens[1])
 
 
 def test_the_page_lists_the_words_of_a_layer(tmp_path, offline):  # noqa: F811
@@ -224,7 +247,7 @@ def test_what_each_head_does_is_computed_by_switching_it_off(name):
     at = len(each) - 1
     last = switches["attentions"][-1]
     given, settings = run.read(text)
-    off = run.predictor.trace(given, settings, ("logits",), {last["path"]: [last["heads"] - 1]})
+    off = run.predictor.trace(given, settings, ("logits",), Without({last["path"]: [last["heads"] - 1]}))
     logits = next(iter(off.values())).value
     logits = logits.view(-1, logits.size(-1))
     rows = [-1] if name == "gpt" else range(len(logits))
@@ -249,7 +272,7 @@ def test_where_an_answer_begins_is_seen_without_a_head(tmp_path, offline):  # no
         assert row["likely"][0][0] == best[0][1]
     path = view.shown["switches"]["attentions"][0]["path"]
     given, settings = run.read(text)
-    off = run.predictor.trace(given, settings, ("logits",), {path: [0, 1]})
+    off = run.predictor.trace(given, settings, ("logits",), Without({path: [0, 1]}))
     _, p = run.predictor.likely_at(given, next(iter(off.values())).value)
     p = torch.cat([p, 1 - p.sum(0, keepdim=True)])
     ids = [[at for _, _, at in row["likely"]] for row in (begin, end)]
@@ -277,12 +300,63 @@ def loud_heads() -> Iterator[None]:
         weight.data = data
 
 
+@pytest.mark.parametrize("name", ["gpt", "bert", "transformer", "classify-bert", "answer", "vit"])
+def test_blocks_below_a_head_that_is_off_are_not_computed_again(name):
+    run = made(name)
+    given, settings = run.read(text_of(name))
+    found = run.predictor.trace(given, settings)
+    paths = [path.removesuffix(".weights") for path in found if path.endswith(".weights")]
+    for path in paths:
+        for off in ({path: [1]}, {path: [0], paths[-1]: [1]}):
+            slow, quick = (run.predictor.says(given, settings, Without(off, known)) for known in ({}, found))
+            for one, other in zip(slow, quick, strict=True):
+                torch.testing.assert_close(one.p, other.p, rtol=0, atol=1e-6)
+    trace = Trace()
+    Without({paths[-1]: [0]}, found).apply(trace)
+    assert paths[-1].rpartition(".")[0] not in trace.known
+    blocks = [path for path, part in run.model.named_modules() if isinstance(part, Block)]
+    assert trace.known.keys() >= set(blocks[:-1])
+    with torch.inference_mode():  # what is known is taken
+        Without({paths[-1]: [0]}, {path: one._replace(value=one.value + 1) for path, one in found.items()}).apply(trace)
+        changed = next(block for block in run.model.modules() if isinstance(block, Block))
+        x = torch.zeros(1, *found[f"{blocks[0]}.layers"].value.shape)
+        trace.at(run.model)
+        assert torch.equal(changed(x, Mask(), trace=trace)[0], found[f"{blocks[0]}.layers"].value + 1)
+
+
+@pytest.mark.usefixtures("loud_heads")
+def test_a_head_that_is_pointed_at_is_known_before_the_click_and_all_are_tried():
+    run, text = made("gpt"), " ".join(["The dog"] * 12)
+    heads = [(layer, head) for layer in (0, 1) for head in (0, 1)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("allyouneed.look.inside.EACH_TOKENS", 4)
+        with live(run, f"view=inside&part=switches&text={text}") as page:
+            page.tab.hover("button[aria-label='layer 2, head 2']")
+            page.tab.wait_for_timeout(400)
+            asked = len(page.requests)
+            page.tab.click("button[aria-label='layer 2, head 2']")
+            page.tab.wait_for_selector("[data-now]")
+            assert len(page.requests) == asked
+            page.tab.click("text=all on")
+            page.tab.click("text=try each head alone")
+            page.tab.wait_for_selector("#said:text-is('each head was tried')", state="attached")
+            rows = run.predictor.says(*run.read(text))
+            best, full = int(rows[0].p.argmax()), float(rows[0].p.max())
+            for layer, head in heads:
+                off = Without({f"body.stack.blocks.{layer}.attention": [head]})
+                without = float(run.predictor.says(*run.read(text), off)[0].p[best])
+                change = f"{abs(100 * (without - full)):.1f}"
+                cells = page.tab.locator("section:has(h2:text('How much each head')) svg text").all_text_contents()
+                assert any(change in cell for cell in cells), (layer, head, change, cells)
+            assert page.errors == []
+
+
 @pytest.mark.usefixtures("loud_heads")
 def test_a_head_is_switched_off_live_and_on_again():
     run, text = made("gpt"), text_of("gpt")
     given, settings = run.read(text)
     path = "body.stack.blocks.1.attention"
-    off = run.predictor.trace(given, settings, ("logits",), {path: [0]})["logits"].value[-1]
+    off = run.predictor.trace(given, settings, ("logits",), Without({path: [0]}))["logits"].value[-1]
     known = len(run.predictor.tokenizer)
     before, after = run.trace(text, "logits")["logits"].value[-1][:known].softmax(-1), off[:known].softmax(-1)
     best = before.topk(10).indices

@@ -218,6 +218,16 @@ def test_the_curves_are_those_of_the_metrics(kept, tmp_path, offline):  # noqa: 
     assert page.errors == []
 
 
+def test_only_what_was_measured_is_a_curve(kept, tmp_path):
+    shutil.copytree(kept.folder.path, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    before = show_progress(folder)["learning"]
+    with folder.metrics.open("a") as file:
+        file.write('{"kind": "plan", "step": 12, "total": 61, "every": 200, "valid": 1.0, "seconds": 0.712}\n')
+    assert show_progress(folder)["learning"] == before
+    assert {curve["kind"] for curve in before} == {"train", "valid"}
+
+
 def rows_at(rows: list[dict[str, Any]], kind: str, step: int) -> dict[str, Any]:
     return next(row for row in rows if (row["kind"], row["step"]) == (kind, step))
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
 from allyouneed.decode import sample
+from allyouneed.errors import UserError
 from allyouneed.predict.answers import Prompt, request_for
 from allyouneed.run import Run
 from browser import Watched, browsing, offline, serving  # noqa: F401  (a fixture)
@@ -442,3 +444,79 @@ def test_the_page_cuts_ties_and_what_is_not_stored_as_the_sampler_does(tmp_path,
         left = (weights.double() / weights.sum())[: len(top)]
         torch.testing.assert_close(torch.tensor(now, dtype=torch.double), left, atol=1e-6, rtol=0)
     assert 30 < seen < 60
+
+
+# Drawings
+
+
+@pytest.fixture(scope="module")
+def drawing() -> Run:
+    return made("dalle")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guidance", [1.0, 2.5])
+def test_the_codes_of_a_drawing_are_chosen_from_what_the_page_shows(drawing, guidance):
+    view = drawing.view(asked("dalle"), method="greedy", guidance=guidance)
+    shown, answer = view.shown["writing"], view.shown["answer"]
+    assert shown["tokens"] == answer["details"]["codes"]
+    assert shown["ranks"] == [0] * len(shown["tokens"])  # of the mixed logits, each is the likeliest
+    given, _ = drawing.read(asked("dalle"), guidance=guidance)
+    logits = drawing.predictor.steps(given, shown["tokens"])
+    assert shown["own"] == logits.max(-1).values.tolist()
+    words, codes = torch.tensor([drawing.model.prompt(given.ids)]), torch.tensor([shown["tokens"]])
+    _, asking = drawing.model(words, codes)
+    _, free = drawing.model(torch.tensor([drawing.model.prompt([])]), codes)
+    mixed = free + guidance * (asking - free)
+    torch.testing.assert_close(logits, mixed[0].detach(), rtol=0, atol=1e-5)
+    tokenizer = drawing.processor.image_tokenizer
+    image = tokenizer.decode(np.array([shown["tokens"]]))[0]
+    assert bytes_of(view, shown["drawing"]["image"])[..., :3].tolist() == image.tolist()
+    alone = tokenizer.decode(np.full((1, len(shown["tokens"])), 5))[0]
+    side = len(image) // shown["drawing"]["grid"]
+    at = shown["drawing"]["grid"] // 2 * side
+    patches = bytes_of(view, shown["drawing"]["patches"])[5 * side : 6 * side, :, :3]
+    assert patches.tolist() == alone[at : at + side, at : at + side].tolist()
+
+
+def bytes_of(view: Any, ref: dict[str, Any]) -> np.ndarray:
+    return np.frombuffer(view.piece(ref["piece"]), np.uint8).reshape(ref["shape"])
+
+
+@pytest.mark.slow
+def test_a_drawing_goes_on_from_another_code(drawing):
+    view = drawing.view(asked("dalle"), method="greedy", guidance=2.0)
+    tokens = view.shown["writing"]["tokens"]
+    other = drawing.ask(view, "write on", json.dumps({"step": 4, "token": 7})).shown["writing"]
+    assert other["tokens"][:5] == [*tokens[:4], 7]
+    assert len(other["tokens"]) == len(tokens)
+    assert other["ranks"][5:] == [0] * (len(tokens) - 5)
+    last = drawing.ask(view, "write on", json.dumps({"step": len(tokens) - 1, "token": 3})).shown["writing"]
+    assert last["tokens"] == [*tokens[:-1], 3]
+    own = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 3}
+    drawn = drawing.ask(view, "write on", json.dumps({"step": 0, **own})).shown["writing"]["tokens"]
+    (answer,) = drawing.answers(asked("dalle"), method="sample", guidance=2.0, **own)
+    assert drawn == answer.tokens
+    with pytest.raises(UserError, match="no token"):
+        drawing.ask(view, "write on", json.dumps({"step": 4, "token": 10**6}))
+
+
+@pytest.mark.slow
+def test_a_drawing_is_written_on_in_the_browser(drawing):
+    with serving(drawing) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+        page.open(address, f"view=writing&step=4&text={asked('dalle')}")
+        page.tab.wait_for_selector(".codes .code[aria-pressed=true]")
+        written = page.texts(".codes .code")
+        painted = "Array.from(document.querySelector('.figure canvas').getContext('2d').getImageData(0,0,256,256).data)"
+        grid = drawing.view(asked("dalle")).shown["writing"]["drawing"]["grid"]
+        seen = np.array(page.tab.evaluate(painted)).reshape(256, 256, 4)[
+            256 // grid // 2 :: 256 // grid, 128 // grid :: 256 // grid
+        ]
+        assert (seen[..., 3].flatten()[: grid**2] > 0).tolist() == [at < 5 for at in range(grid**2)]  # up to the code
+        row = page.tab.locator("table.dist tr", has=page.tab.locator("[data-id]")).nth(2)
+        code = row.locator("[data-id]").inner_text()
+        assert row.locator("canvas").count() == 1  # its patch
+        row.locator("[data-id]").click()
+        page.tab.wait_for_selector(".note:has-text('written on from')")
+        assert page.texts(".codes .code")[:5] == [*written[:4], code]
+        assert page.errors == []

@@ -19,9 +19,8 @@ LIKELY = 8  # predictions at each position
 
 def show_answer(view: View, predictor: Predictor, given: Any, decode: DecodeConfig) -> Answer | None:
     """view.shown["answer"], or why there is none."""
-    pixels = getattr(given, "pixels", None)
-    if pixels is not None:
-        view.shown["image"] = view.image("image", pixels[0].shape, lambda: pixels[0])
+    if (pixels := getattr(given, "pixels", None)) is not None:
+        view.shown["image"] = view.put("image", pixels[0], "uint8")
     try:
         (answer,) = answered(predictor.answers([given], decode))
     except UserError as error:
@@ -34,9 +33,8 @@ def show_answer(view: View, predictor: Predictor, given: Any, decode: DecodeConf
         "logprob": answer.logprob,
         "details": answer.details,
         "others": [{"text": one.text, "score": one.score or one.logprob} for one in answer.others],
+        **({} if answer.image is None else {"image": view.put("answer", answer.image, "uint8")}),
     }
-    if (image := answer.image) is not None:
-        view.shown["answer"]["image"] = view.image("answer", image.shape, lambda: image)
     return answer
 
 
@@ -44,8 +42,7 @@ def show_nearest(view: View, predictor: Embedding, given: Any, lines: list[str])
     """view.shown["nearest"]: lines and their cosines with the text, the nearest first."""
 
     def nearest(lines: list[str]) -> View:
-        rows = [predictor.row(line) for line in lines]
-        vectors = torch.from_numpy(predictor.vectors([*given, *rows]))
+        vectors = torch.from_numpy(predictor.vectors([*given, *map(predictor.row, lines)]))
         near, other = F.cosine_similarity(vectors[:1], vectors[1:]).tolist(), View()
         other.shown["nearest"] = sorted(zip(lines, near), key=lambda one: -one[1])
         return other
@@ -60,9 +57,8 @@ def show_alignment(view: View, predictor: Predictor, given: Any, decode: DecodeC
         found = predictor.align(given, decode)
     except UserError:
         return
-    weights = view.parts("alignment", found.weights.shape, lambda: found.weights)
-    shown = {"source": found.source, "target": found.target, "weights": weights, "shown": found.shown}
-    view.shown["alignment"] = shown
+    weights = view.put("alignment", found.weights, "parts")
+    view.shown["alignment"] = vars(found) | {"weights": weights}
 
 
 def show_likely(view: View, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
@@ -71,7 +67,5 @@ def show_likely(view: View, predictor: Predictor, given: Any, decode: DecodeConf
         found = predictor.table(given, decode, LIKELY)
     except UserError:
         return
-    view.shown["likely"] = {
-        "title": predictor.table_heading,
-        "rows": [{"token": one.token, "likely": [(word, float(value)) for word, value in one.likely]} for one in found],
-    }
+    rows = [{"token": one.token, "likely": [(word, float(value)) for word, value in one.likely]} for one in found]
+    view.shown["likely"] = {"title": predictor.table_heading, "rows": rows}

@@ -26,7 +26,7 @@ def show_architecture(view: View, model: nn.Module, numbers: bool = True) -> Non
             code = {kind.__name__: _code(kind) for kind in kinds}
         return {"tree": _tree(model, "", set(), numbers), "code": code}
 
-    view.shown["architecture"] = view.values("architecture", found)
+    view.shown["architecture"] = view.put("architecture", found, "json")
 
 
 def _tree(module: nn.Module, path: str, seen: set[int], numbers: bool) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import torch
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.look.answer import LIKELY
+from allyouneed.look.attention import traced
 from allyouneed.look.view import View
-from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Predictor, answered
 from allyouneed.predict.processor import load_weights, store_by_columns
 from allyouneed.storage.runfolder import RunFolder
@@ -48,11 +48,9 @@ class Through:
             return self.known[step]
 
     def _load(self, step: int) -> Predictor:
-        processor = self.own.processor
+        processor, like = self.own.processor, next(self.own.model.parameters())
         weights = load_weights(self.folder, processor, self.folder.model_at(step))
-        if self.second is None:
-            self.second = type(self.own)(processor, processor.build_model())
-        like = next(self.own.model.parameters())
+        self.second = self.second or type(self.own)(processor, processor.build_model())
         self.second.model.load_state_dict(weights)
         self.second.model.to(like.device, like.dtype).eval()
         if like.device.type == "cpu":
@@ -61,53 +59,39 @@ class Through:
 
     def _look(self, predictor: Predictor) -> Seen:
         (answer,) = answered(predictor.answers([self.given], self.decode))
-        traced = predictor.trace(self.given, self.decode, ("weights",)).items()
-        layers = [value for name, value in traced if name.endswith(".weights")]
-        shown = {
-            "text": answer.shown or answer.text,
-            "logprob": answer.logprob,
-            "likely": self._likely(predictor, answer),
-            "attention": [{"rows": one.axes[1].labels, "columns": one.axes[2].labels} for one in layers],
-        }
-        weights = [torch.cat([one.value, one.value.mean(0, keepdim=True)]) for one in layers]
-        return Seen(shown, weights, answer.image)
-
-    def _likely(self, predictor: Predictor, answer: Answer) -> list[Any]:
-        """[token, [[prediction, probability], …]] of each position; of a classifier, its classes."""
+        layers = traced(predictor.trace(self.given, self.decode, ("weights",)), "weights").values()
         try:
-            return [(one.token, one.likely) for one in predictor.table(self.given, self.decode, LIKELY)]
-        except UserError:
-            classes = sorted(answer.details.get("probabilities", {}).items(), key=lambda one: -one[1])[:LIKELY]
-            return [("", classes)] if classes else []
+            likely = [(one.token, one.likely) for one in predictor.table(self.given, self.decode, LIKELY)]
+        except UserError:  # of a classifier, its classes
+            classes = sorted(answer.details.get("probabilities", {}).items(), key=lambda one: -one[1])
+            likely = [("", classes[:LIKELY])] if classes else []
+        said = {"text": answer.shown or answer.text, "logprob": answer.logprob, "likely": likely}
+        said["attention"] = [{"rows": axes[1].labels, "columns": axes[2].labels} for _, axes in layers]
+        return Seen(said, [torch.cat([one, one.mean(0, keepdim=True)]) for one, _ in layers], answer.image)
+
+    def weights(self, step: int, layer: int) -> torch.Tensor:
+        found = self.at(step).weights
+        return found[layer] if layer < len(found) else torch.zeros(0)
 
 
 def show_checkpoints(view: View, folder: RunFolder, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
     """view.shown["checkpoints"]: the steps, each with a reference to what its model says, its attention, its image."""
-    models, layers = folder.models(), len(view.shown.get("attention", []))
+    models, layers = folder.models(), range(len(view.shown.get("attention", [])))
     if not models or "answer" not in view.shown:
         return
     through, image = Through(folder, predictor, given, decode), view.shown["answer"].get("image")
-
-    def said(step: int) -> dict[str, Any]:
-        return through.at(step).said
-
-    def weights(step: int, layer: int) -> torch.Tensor:
-        found = through.at(step).weights
-        return found[layer] if layer < len(found) else torch.zeros(0)
 
     def pixels(step: int) -> np.ndarray:
         found = through.at(step).image
         return np.zeros(image["shape"]) if found is None else found
 
-    view.shown["checkpoints"] = [
-        {
+    def shown(step: int) -> dict[str, Any]:
+        put = partial(view.put, kind="parts", optional=True)
+        return {
             "step": step,
-            "said": view.values(f"checkpoints.{step}", partial(said, step)),
-            "attention": [
-                view.parts(f"checkpoints.{step}.{layer}", (), partial(weights, step, layer), optional=True)
-                for layer in range(layers)
-            ],
-            "image": image and view.image(f"checkpoints.{step}.image", image["shape"], partial(pixels, step)),
+            "said": view.put(f"checkpoints.{step}", lambda: through.at(step).said, "json"),
+            "attention": [put(f"checkpoints.{step}.{i}", partial(through.weights, step, i)) for i in layers],
+            "image": image and view.put(f"checkpoints.{step}.image", partial(pixels, step), "uint8", image["shape"]),
         }
-        for step in (*models, 0)
-    ]
+
+    view.shown["checkpoints"] = [shown(step) for step in (*models, 0)]

@@ -12,8 +12,8 @@ from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.checkpoints import show_checkpoints
 from allyouneed.look.gates import show_gates
-from allyouneed.look.hand import kinds_for, show_hand
-from allyouneed.look.inside import KINDS, show_inside, show_positions
+from allyouneed.look.hand import show_hand
+from allyouneed.look.inside import show_inside, show_positions
 from allyouneed.look.learning import show_learning
 from allyouneed.look.starts import lines, start_image, starts
 from allyouneed.look.view import View
@@ -21,9 +21,13 @@ from allyouneed.look.vocabulary import show_vocabulary
 from allyouneed.look.writing import show_beams, show_writing
 from allyouneed.predict.base import Predictor, Traced, Writing
 from allyouneed.predict.embed import Embedding
-from allyouneed.predict.images import ImageReader
+from allyouneed.predict.images import CompressPredictor, ImageReader
 from allyouneed.predict.inputs import unknown_note
+from allyouneed.predict.words import WordsPredictor
 from allyouneed.storage.runfolder import RunFolder
+
+# What is traced for a page.
+KINDS = ("weights", "queries", "keys", "values", "embeddings", "inputs", "states", "gates", "layers", "codes")
 
 
 def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeConfig, facts: dict[str, Any]) -> View:
@@ -49,12 +53,14 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
             show_nearest(view, predictor, given, lines(predictor, decode))
         if not isinstance(predictor, Writing) or predictor.makes_image:
             show_likely(view, predictor, given, decode)
-        elif answer is not None:
+        if isinstance(predictor, Writing) and answer is not None:
             show_writing(view, predictor, given, answer.whole, answer.reason, decode)
             show_beams(view, predictor, given, decode)
         found: dict[str, Traced] = {}
         try:
-            found = predictor.trace(given, decode, tuple({*KINDS, *kinds_for(predictor), "gates"}))
+            # Logits are scores for word vectors and for image codes; elsewhere there may be very many.
+            scores = ("logits",) if isinstance(predictor, WordsPredictor | CompressPredictor) else ()
+            found = predictor.trace(given, decode, (*KINDS, *scores))
             show_attention(view, sequences, found)
             show_gates(view, sequences, found)
             show_hand(view, sequences, predictor, given, found)

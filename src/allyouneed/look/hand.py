@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from allyouneed.look.attention import Sequences
+from allyouneed.look.attention import Sequences, traced
 from allyouneed.look.view import View
 from allyouneed.nn.recurrent import Recurrent, Weights
 from allyouneed.nn.scores import Additive, AttentionScore, General
@@ -18,188 +18,125 @@ from allyouneed.predict.images import CompressPredictor, ImageReader
 from allyouneed.predict.words import Sum, WordsPredictor
 
 Found = Mapping[str, Traced]
-# What a trace records for this view, and for the weights of attention.
-KINDS = ("weights", "queries", "keys", "values", "heads", "embeddings", "inputs", "states", "codes")
+Put = Callable[[str, Any], dict[str, Any]]  # a name and an array -> a reference that a saved page may leave out
 WORDS = 20  # words whose vectors are shown
 
 
-def kinds_for(predictor: Predictor) -> Sequence[str]:
-    """Logits are scores here for word vectors and for image codes; elsewhere there may be very many."""
-    return (*KINDS, "logits") if isinstance(predictor, WordsPredictor | CompressPredictor) else KINDS
-
-
+@torch.inference_mode()
 def show_hand(view: View, sequences: Sequences, predictor: Predictor, given: Any, found: Found) -> None:
     """view.shown["hand"]: the parts that this model has. Entries of its attention are those of the attention view."""
-    model, rotary = predictor.model, getattr(predictor.recipe.model, "positions", "") == "rotary"
+
+    def put(name: str, value: Any) -> dict[str, Any]:
+        return view.put(f"hand.{name}", value, optional=True)
+
     parts: dict[str, Any] = {
-        "attention": _attention(view, model, found, rotary),
-        "cells": _cells(view, sequences, model, found),
+        "attention": _attention(put, predictor, found),
+        "cells": _cells(put, sequences, predictor.model, found),
     }
     if isinstance(predictor, WordsPredictor):
-        parts["words"] = _words(view, predictor, given, found)
+        parts["words"] = _words(put, predictor, given, found)
     if isinstance(predictor, ImageReader):
-        parts["patches"] = _patches(view, predictor, given, found)
+        parts["patches"] = _patches(put, predictor)
     if "codes" in found:
-        parts["codes"] = _codes(view, predictor, found)
+        parts["codes"] = _codes(put, predictor, found)
     if parts := {name: part for name, part in parts.items() if part}:
         view.shown["hand"] = parts
 
 
-def _put(view: View, name: str, value: Tensor) -> dict[str, Any]:
-    """A reference that a saved page may leave out."""
-    return view.numbers(f"hand.{name}", value.shape, lambda: value, optional=True)
-
-
-def _linear(view: View, name: str, layer: Any) -> dict[str, Any]:
+def _linear(put: Put, name: str, layer: Any) -> dict[str, Any]:
     """The matrix and the bias of a linear layer."""
-    bias = layer.bias is not None and _put(view, f"{name}.bias", layer.bias)
-    return {"matrix": _put(view, f"{name}.matrix", layer.weight), "bias": bias or None}
+    bias = None if layer.bias is None else put(f"{name}.bias", layer.bias)
+    return {"matrix": put(f"{name}.matrix", layer.weight), "bias": bias}
 
 
-# Attention
-
-
-def _attention(view: View, model: nn.Module, found: Found, rotary: bool) -> list[dict[str, Any]]:
-    layers = list[dict[str, Any]]()
-    for path in (name.removesuffix(".weights") for name in found if name.endswith(".weights")):
-        module: Any = model.get_submodule(path)
-        key, weights = f"{len(layers)}", found[f"{path}.weights"].value
-        square = weights.size(-2) == weights.size(-1) > 1
-        layer: dict[str, Any] = {
-            name: _put(view, f"{key}.{name}", found[f"{path}.{name}"].value) for name in ("queries", "keys", "values")
+def _attention(put: Put, predictor: Predictor, found: Found) -> list[dict[str, Any]]:
+    layers, rotary = list[dict[str, Any]](), getattr(predictor.recipe.model, "positions", "") == "rotary"
+    for path, (weights, _) in traced(found, "weights").items():
+        module, key = predictor.model.get_submodule(path), str(len(layers))
+        score: Any = getattr(module, "score", "scaled_dot")
+        own = {name: put(f"{key}.{name}", found[f"{path}.{name}"].value) for name in ("queries", "keys", "values")}
+        layer: dict[str, Any] = own | {
+            "kind": "Score" if isinstance(module, AttentionScore) else type(module).__name__,
+            "rotary": rotary and not getattr(module, "cross", False),
+            "score": getattr(score, "__name__", score),  # scaled_dot, dot, cosine, additive or general
+            "causal": weights.size(1) == weights.size(2) > 1 and not bool(weights.triu(1).any()),
         }
-        layer["kind"] = "Score" if isinstance(module, AttentionScore) else type(module).__name__
-        layer["rotary"] = rotary and not getattr(module, "cross", False)
-        layer["score"] = _score_name(module)
-        layer["causal"] = square and not bool(weights.triu(1).any())
+        if isinstance(module, Additive | General):
+            layer["score"] = type(module).__name__.lower()
         if isinstance(module, Additive):
-            layer["query"], layer["v"] = (
-                _linear(view, f"{key}.query", module.q),
-                _put(view, f"{key}.v", module.v.weight),
-            )
+            layer |= {"query": _linear(put, f"{key}.query", module.q), "v": put(f"{key}.v", module.v.weight)}
         if isinstance(out := getattr(module, "out", None), nn.Linear):
-            layer["out"] = _linear(view, f"{key}.out", out)
+            layer["out"] = _linear(put, f"{key}.out", out)
         layers.append(layer)
     return layers
 
 
-def _score_name(module: Any) -> str:
-    """additive, general, dot, cosine or scaled_dot"""
-    if isinstance(module, Additive | General):
-        return type(module).__name__.lower()
-    score: Any = getattr(module, "score", "scaled_dot")
-    return str(getattr(score, "__name__", score))
-
-
-# Recurrent cells
-
-
-def _cells(view: View, sequences: Sequences, model: nn.Module, found: Found) -> list[dict[str, Any]]:
-    """One entry per layer and direction, in the order in which the model runs them."""
+def _cells(put: Put, sequences: Sequences, model: nn.Module, found: Found) -> list[dict[str, Any]]:
+    """One entry per recurrent layer and direction, in the order in which the model runs them."""
     cells = list[dict[str, Any]]()
-    for path, module in model.named_modules():
-        if not isinstance(module, Recurrent) or f"{path}.layers.0.states" not in found:
+    several = [(path, part) for path, part in model.named_modules() if isinstance(part, Recurrent)]
+    for (path, module), i in [(one, i) for one in several for i in range(len(one[1].layers))]:
+        if (states := found.get(f"{path}.layers.{i}.states")) is None:
             continue
-        for i, layer in enumerate(module.layers):
-            x, states = (found[f"{path}.layers.{i}.{kind}"] for kind in ("inputs", "states"))
-            for r in range(module.directions):
-                key, weights = f"cell.{len(cells)}", Weights(*layer.all_weights[r])._asdict()  # type: ignore[index]
-                state = dict(zip("hc", states.value[:, r].unbind(1)))
-                cells.append(
-                    {
-                        "path": path,
-                        "cell": module.cell,
-                        "layer": i + 1,
-                        "backward": r == 1 or ".backward_layers." in path,
-                        "directions": module.directions,
-                        "tokens": sequences.add(states.axes[0].labels, "source" if ".encoder" in path else "text"),
-                        "x": _put(view, f"{key}.x", x.value),
-                        "weights": {name: _put(view, f"{key}.weights.{name}", w) for name, w in weights.items()},
-                    }
-                    | {name: _put(view, f"{key}.{name}", value) for name, value in state.items()}
-                )
+        tokens = sequences.add(states.axes[0].labels, len(states.value), "source" if ".encoder" in path else "text")
+        for r in range(module.directions):
+            key = f"cell.{len(cells)}"
+            weights = Weights(*module.layers[i].all_weights[r])._asdict()  # type: ignore[index]
+            facts = {"path": path, "cell": module.cell, "layer": i + 1, "directions": module.directions}
+            facts |= {"backward": r == 1 or ".backward_layers." in path, "tokens": tokens}
+            facts |= {name: put(f"{key}.{name}", value) for name, value in zip("hc", states.value[:, r].unbind(1))}
+            facts["x"] = put(f"{key}.x", found[f"{path}.layers.{i}.inputs"].value)
+            facts["weights"] = {name: put(f"{key}.weights.{name}", one) for name, one in weights.items()}
+            cells.append(facts)
     return cells
 
 
-# Word vectors
-
-
-@torch.inference_mode()
-def _words(view: View, predictor: WordsPredictor, given: Sum, found: Found) -> dict[str, Any]:
+def _words(put: Put, predictor: WordsPredictor, given: Sum, found: Found) -> dict[str, Any]:
     """Of each word that was asked for: its scores with all words, and the vectors of those it fits best."""
     model, ids, token = predictor.model, predictor.words().cpu(), predictor.tokenizer.token
-    inputs, outputs = (table.weight.detach().float().cpu() for table in (model.inputs, model.outputs))
-    units, own = F.normalize(inputs), [id for _, id in given.terms]
+    inputs, outputs = (table.weight.float().cpu() for table in (model.inputs, model.outputs))
+    units = F.normalize(inputs)
     goal = torch.stack([sign * units[id] for sign, id in given.terms]).sum(0)
-    others = ids[~torch.isin(ids, torch.tensor(own))]
+    others = ids[~torch.isin(ids, torch.tensor([id for _, id in given.terms]))]
     near = others[(units[others] @ goal).topk(min(WORDS // 2, len(others))).indices]
     terms = []
     for i, (sign, id) in enumerate(given.terms):
         scores = found["outputs.logits"].value[i][ids]
         best = scores.topk(min(WORDS, len(ids))).indices
-        terms.append(
-            {
-                "word": token(id),
-                "sign": sign,
-                "vector": _put(view, f"word.{i}.vector", inputs[id]),
-                "scores": _put(view, f"word.{i}.scores", scores),
-                "at": best.tolist(),
-                "names": [token(int(id)) for id in ids[best]],
-                "outputs": _put(view, f"word.{i}.outputs", outputs[ids[best]]),
-            }
-        )
-    nearest = {"names": [token(int(id)) for id in near], "vectors": _put(view, "word.near", inputs[near])}
+        vectors = {"vector": inputs[id], "scores": scores, "outputs": outputs[ids[best]]}
+        shown = {name: put(f"word.{i}.{name}", value) for name, value in vectors.items()}
+        names = [token(int(one)) for one in ids[best]]
+        terms.append({"word": token(id), "sign": sign, "at": best.tolist(), "names": names, **shown})
+    nearest = {"names": [token(int(id)) for id in near], "vectors": put("word.near", inputs[near])}
     return {"terms": terms, "nearest": nearest, "words": len(ids), "loss": model.config.loss}
 
 
-# Images
-
-
-def _patches(view: View, predictor: ImageReader, given: Any, found: Found) -> dict[str, Any]:
+def _patches(put: Put, predictor: ImageReader) -> dict[str, Any]:
     """Pixels, and the linear layer that makes a vector of each patch. The page cuts the image itself."""
     model, config = predictor.model, predictor.recipe.model
-    part: dict[str, Any] = {"patch": config.patch, "channels": config.channels, "skipped": 0}
+    part: dict[str, Any] = {"patch": config.patch, "channels": config.channels}
     if isinstance(predictor, CompressPredictor):
-        return (
-            part
-            | _linear(view, "patch", model.into)
-            | {"mean": [0.0] * config.channels, "std": [1.0] * config.channels}
-        )
-    patches = model.body.patches
-    part |= {"mean": model.preprocess.mean.tolist(), "std": model.preprocess.std.tolist(), "skipped": 1}
-    part["first"] = _put(view, "patch.first", patches.cls)
-    if config.positions != "none":
-        part["positions"] = _put(view, "patch.positions", _positions(patches, config))
-    return part | _linear(view, "patch", patches.into)
+        as_is = {"mean": [0.0] * config.channels, "std": [1.0] * config.channels, "skipped": 0}
+        return part | as_is | _linear(put, "patch", model.into)
+    patches, pixels = model.body.patches, model.preprocess
+    part |= {"mean": pixels.mean.tolist(), "std": pixels.std.tolist(), "skipped": 1}
+    part["first"] = put("patch.first", patches.cls)
+    if config.positions != "none":  # what is added to an image without light
+        dark = patches(patches.cls.new_zeros(1, config.channels, config.image, config.image))[0].float()
+        alone = torch.cat([patches.cls[None], patches.into.bias.expand(len(dark) - 1, -1)]).float()
+        part["positions"] = put("patch.positions", dark - alone)
+    return part | _linear(put, "patch", patches.into)
 
 
-@torch.inference_mode()
-def _positions(patches: Any, config: Any) -> Tensor:
-    """(1 + N, D): a table or, if there is none, what is added to an image without light."""
-    if patches.positions is not None:
-        table: Tensor = patches.positions.table.weight
-        return table
-    dark = patches(patches.cls.new_zeros(1, config.channels, config.image, config.image))[0].float()
-    alone = torch.cat([patches.cls[None], patches.into.bias.expand(len(dark) - 1, -1)]).float()
-    return (dark - alone).cpu()
-
-
-@torch.inference_mode()
-def _codes(view: View, predictor: Any, found: Found) -> dict[str, Any]:
+def _codes(put: Put, predictor: Any, found: Found) -> dict[str, Any]:
     """The codes of an image, and the scores that chose them; a drawing has only codes."""
     compress = isinstance(predictor, CompressPredictor)
     model = predictor.model if compress else predictor.processor.image_tokenizer.model
-    config, codes = model.config, found["codes"].value
-    part = {
-        "grid": config.grid,
-        "digits": config.digits,
-        "levels": config.levels,
-        "codebook": config.codebook,
-        "codes": codes.flatten().tolist(),
-        "unfold": _linear(view, "codes.unfold", model.unfold),
-    }
+    codes = found["codes"].value.flatten()
+    part = {name: getattr(model.config, name) for name in ("grid", "digits", "levels", "codebook")}
+    part |= {"codes": codes.tolist(), "unfold": _linear(put, "codes.unfold", model.unfold)}
     if compress:
-        part["scores"] = _put(view, "codes.scores", found["choose.logits"].value)
+        part["scores"] = put("codes.scores", found["choose.logits"].value)
     if model.codebook is not None:
-        part["vectors"] = _put(view, "codes.vectors", model.codebook(codes.flatten().to(model.device)))
+        part["vectors"] = put("codes.vectors", model.codebook(codes.to(model.device)))
     return part

@@ -22,7 +22,7 @@ def show_learning(folder: RunFolder) -> list[dict[str, Any]]:
     curves: dict[tuple[str, str], dict[str, Any]] = {}
     for row in read_metrics(folder.metrics):
         for key, value in row.items():
-            if isinstance(value, float) and key not in ("seconds", "units_per_s"):
+            if row["kind"] != "plan" and isinstance(value, float) and key not in ("seconds", "units_per_s"):
                 name = row["kind"], key
                 curve = curves.setdefault(name, {"kind": name[0], "name": key, "steps": [], "values": []})
                 curve["steps"].append(row["step"])

@@ -13,8 +13,6 @@ from allyouneed.errors import UserError
 
 PARTS = 1000  # a part of 1, such as an attention weight, is stored in thousandths: what is shown is stored exactly
 
-Make = Callable[[], "np.ndarray | Tensor"]
-
 
 class View:
     """`shown` is plain values, as JSON. An array in it is a reference, {"piece": name, "shape": …, "type": …}; the
@@ -39,55 +37,49 @@ class View:
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError("the page asks for what this run does not have: load the page again") from error
 
-    def numbers(self, name: str, shape: Sequence[int], make: Make, optional: bool = False) -> dict[str, Any]:
-        """A reference to numbers, fp32."""
-        return self._refer(name, shape, "float32", lambda: _array(make()).astype("<f4").tobytes(), optional)
-
-    def integers(self, name: str, shape: Sequence[int], make: Make, optional: bool = False) -> dict[str, Any]:
-        """A reference to whole numbers, 32 bits."""
-        return self._refer(name, shape, "int32", lambda: _array(make()).astype("<i4").tobytes(), optional)
-
-    def values(self, name: str, make: Callable[[], Any]) -> dict[str, Any]:
-        """A reference to plain values, as JSON."""
-        return self._refer(name, (), "json", lambda: json.dumps(finite(make())).encode(), False)
-
-    def parts(
-        self, name: str, shape: Sequence[int], make: Make, lower: bool = False, optional: bool = False
+    def put(
+        self,
+        name: str,
+        value: Any,
+        kind: str = "float32",
+        shape: Sequence[int] = (),
+        optional: bool = False,
+        **how: Any,
     ) -> dict[str, Any]:
-        """A reference to parts of 1, in thousandths; `lower`: of a square matrix that is zero above its diagonal, only
-        what is not."""
-
-        def packed() -> bytes:
-            values = _array(make())
-            if lower:
-                values = values[np.tril_indices(len(values))]
-            found = np.rint(np.clip(values, 0, 1) * PARTS).astype(np.uint16).ravel()
-            # The low bytes and the high bytes apart: nearly all of the high ones are zero.
-            return (found & 255).astype(np.uint8).tobytes() + (found >> 8).astype(np.uint8).tobytes()
-
-        return self._refer(name, shape, "parts", packed, optional) | ({"lower": True} if lower else {})
-
-    def image(self, name: str, shape: Sequence[int], make: Callable[[], np.ndarray]) -> dict[str, Any]:
-        """A reference to an image, (H, W, C) bytes, as RGBA."""
-
-        def rgba() -> bytes:
-            pixels = make()
-            h, w, c = pixels.shape
-            colour = pixels[..., [0, 0, 0] if c < 3 else [0, 1, 2]]
-            alpha = pixels[..., -1:] if c in (2, 4) else np.full((h, w, 1), 255, np.uint8)
-            return np.concatenate([colour, alpha], -1).astype(np.uint8).tobytes()
-
-        return self._refer(name, (*shape[:2], 4), "uint8", rgba, False)
-
-    def _refer(
-        self, name: str, shape: Sequence[int], kind: str, make: Callable[[], bytes], optional: bool
-    ) -> dict[str, Any]:
+        """A reference to an array, or to one of this shape that a function makes when it is asked for; `kind` is one of
+        PACKED."""
         if name in self.pieces:
             raise ValueError(f"two pieces are called {name}")
-        self.pieces[name] = make
-        if optional:
-            self.optional.append(name)
-        return {"piece": name, "shape": list(shape), "type": kind}
+        make = value if callable(value) else lambda: value
+        shape = shape if callable(value) else value.shape
+        self.pieces[name] = lambda: PACKED[kind](_array(make()))
+        self.optional += [name] * optional
+        return {"piece": name, "shape": [*shape[:2], 4] if kind == "uint8" else [*shape], "type": kind}
+
+
+def thousandths(values: np.ndarray) -> bytes:
+    """Parts of 1."""
+    found = np.rint(np.clip(values, 0, 1) * PARTS).astype(np.uint16).ravel()
+    # The low bytes and the high bytes apart: nearly all of the high ones are zero.
+    return (found & 255).astype(np.uint8).tobytes() + (found >> 8).astype(np.uint8).tobytes()
+
+
+def rgba(pixels: np.ndarray) -> bytes:
+    """An image, (H, W, C) bytes."""
+    channels = pixels.shape[-1]
+    colour = pixels[..., [0, 0, 0] if channels < 3 else [0, 1, 2]]
+    alpha = pixels[..., -1:] if channels in (2, 4) else np.full_like(pixels[..., :1], 255)
+    return np.concatenate([colour, alpha], -1).astype(np.uint8).tobytes()
+
+
+PACKED: dict[str, Callable[..., bytes]] = {
+    "float32": lambda values: values.astype("<f4").tobytes(),
+    "int32": lambda values: values.astype("<i4").tobytes(),
+    "json": lambda value: json.dumps(finite(value)).encode(),  # plain values
+    "parts": thousandths,
+    "lower": lambda values: thousandths(values[np.tril_indices(len(values))]),  # of a matrix that has only zeros above
+    "uint8": rgba,
+}
 
 
 def finite(value: Any) -> Any:
@@ -96,10 +88,8 @@ def finite(value: Any) -> Any:
         return {str(key): finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [finite(one) for one in value]
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return value
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
-def _array(value: np.ndarray | Tensor) -> np.ndarray:
+def _array(value: Any) -> Any:
     return value.detach().float().cpu().numpy() if isinstance(value, Tensor) else value

@@ -34,14 +34,14 @@ class Table(NamedTuple):
 
 def tables(predictor: Predictor) -> list[Table]:
     """The tables of a run; one that the source and the target share counts once."""
-    model = predictor.model
     if isinstance(predictor, WordsPredictor):
-        return [Table("words", model.inputs.weight, predictor.tokenizer, predictor.words().tolist()[:MOST])]
-    several = {id(table): table.weight for table in (model.tables() if hasattr(model, "body") else [])}
-    titles = ["words"] if len(several) < 2 else ["source", "answer"]
+        ids = predictor.words().tolist()[:MOST]
+        return [Table("words", predictor.model.inputs.weight, predictor.tokenizer, ids)]
+    weights = list(dict.fromkeys(one.weight for one in predictor.model.tables())) if predictor.model.BodyClass else []
+    titles = ["words"] if len(weights) < 2 else ["source", "answer"]
     return [
         Table(title, weight, tokenizer, list(range(min(len(tokenizer), MOST, len(weight)))))
-        for title, weight, tokenizer in zip(titles, several.values(), predictor.processor.tokenizers.values())
+        for title, weight, tokenizer in zip(titles, weights, predictor.processor.tokenizers.values())
     ]
 
 
@@ -51,8 +51,7 @@ def show_vocabulary(view: View, predictor: Predictor, text: Any) -> None:
 
     def near(table: int, row: int) -> View:
         """The words nearest to a word, each with its cosine."""
-        other, vectors = View(), found[table].vectors()
-        (cosines,), (rows,) = neighbours(vectors, torch.tensor([row]), min(NEAR, len(vectors) - 1))
+        other, ((cosines,), (rows,)) = View(), neighbours(found[table].vectors(), torch.tensor([row]))
         other.shown["near"] = list(zip(rows.tolist(), cosines.tolist()))
         return other
 
@@ -61,27 +60,25 @@ def show_vocabulary(view: View, predictor: Predictor, text: Any) -> None:
 
 
 def show_map(view: View, key: str, table: Table, text: str) -> dict[str, Any]:
-    size, most = len(table.ids), min(NEAR, len(table.ids) - 1)
-    rows, specials = (
-        {id: row for row, id in enumerate(table.ids)},
-        ("mask",) if table.tokenizer.mask is not None else (),
-    )
-    ids = [id for side in text.split(BETWEEN) for id in table.tokenizer.encode(side.strip(), specials)]
+    """The words, and the nearest of all of them or, of very many, of those of the text."""
+    (size, width), most, token = (len(table.ids), table.weight.size(1)), min(NEAR, len(table.ids) - 1), table.tokenizer
+    specials, rows = ("mask",) if token.mask is not None else (), {id: row for row, id in enumerate(table.ids)}
+    ids = [id for side in text.split(BETWEEN) for id in token.encode(side.strip(), specials)]
     own = list(dict.fromkeys(rows[id] for id in ids if id in rows))
-    whole = size * size * table.weight.size(1) <= STORED
+    whole = size * size * width <= STORED
     listed = torch.arange(size) if whole else torch.tensor(own, dtype=torch.long)
-    plane, near = cache(lambda: flat(table.vectors())), cache(lambda: neighbours(table.vectors(), listed, most))
+    plane, near = cache(lambda: flat(table.vectors())), cache(lambda: neighbours(table.vectors(), listed))
     return {
         "title": table.title,
-        "all": len(table.tokenizer),
-        "width": table.weight.size(1),
-        "words": view.values(f"{key}.words", lambda: [table.tokenizer.token(id) for id in table.ids]),
-        "at": view.numbers(f"{key}.at", (size, 2), lambda: plane()[0]),
-        "share": view.numbers(f"{key}.share", (2,), lambda: plane()[1]),
+        "all": len(token),
+        "width": width,
+        "words": view.put(f"{key}.words", lambda: [token.token(id) for id in table.ids], "json"),
+        "at": view.put(f"{key}.at", lambda: plane()[0], shape=(size, 2)),
+        "share": view.put(f"{key}.share", lambda: plane()[1], shape=(2,)),
         "text": own,
         "near": None if whole else own,  # the words of which the nearest are listed; None: all
-        "nearest": view.integers(f"{key}.nearest", (len(listed), most), lambda: near()[1], optional=True),
-        "cosines": view.numbers(f"{key}.cosines", (len(listed), most), lambda: near()[0], optional=True),
+        "nearest": view.put(f"{key}.nearest", lambda: near()[1], "int32", (len(listed), most), optional=True),
+        "cosines": view.put(f"{key}.cosines", lambda: near()[0], shape=(len(listed), most), optional=True),
     }
 
 
@@ -94,8 +91,9 @@ def flat(vectors: Tensor) -> tuple[Tensor, Tensor]:
     return centred @ axes.float(), (values.flip(0)[:2] / values.sum()).float()
 
 
-def neighbours(vectors: Tensor, rows: Tensor, most: int = NEAR) -> tuple[Tensor, Tensor]:
-    """The cosines (N, most) and the rows of the words nearest to those in `rows` (N,)."""
+def neighbours(vectors: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The cosines (N, NEAR) and the rows of the words nearest to those in `rows` (N,); there may be fewer words."""
+    most = min(NEAR, len(vectors) - 1)
     found = [(torch.zeros(0, most), torch.zeros(0, most, dtype=torch.long))]
     for some in rows.split(1024):
         cosines = vectors[some] @ vectors.T

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from allyouneed.errors import UserError
 from allyouneed.look.view import View
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import Writing
+from allyouneed.predict.images import ImageTokenizer
 
 STORED = 200  # logits of each step, the largest; of a small vocabulary all
 SMALL = 2000  # tokens of a vocabulary of which all logits are stored
@@ -24,11 +26,12 @@ BEAM, MOST_BEAM = 4, 16  # of the search that a translator shows by default; of 
 
 
 def show_writing(
-    view: View, predictor: Writing, given: Prompt, tokens: list[int], reason: str, decode: DecodeConfig
+    view: View, predictor: Writing, given: Any, tokens: list[int], reason: str, decode: DecodeConfig
 ) -> None:
     """view.shown["writing"]: every step of an answer, of a language model those of its prompt, too. `tokens` are those
-    of the answer with its end, `reason` is why it ended."""
-    lead, prompt, reads = given, list[int](), predictor.model.prompted
+    of the answer with its end, of a drawing its codes; `reason` is why it ended."""
+    lead, prompt, drawing = given, list[int](), predictor.makes_image
+    reads = predictor.model.prompted and not drawing
     if reads:
         first = max(1, len(given.ids) - PROMPT)
         lead, prompt = replace(given, ids=given.ids[:first]), given.ids[first:]
@@ -36,34 +39,47 @@ def show_writing(
     if not steps:
         return
     named = predictor.tokenizer if reads else predictor.processor.tokenizers["tokenizer.json"]
-    view.shown["writing"] = (
-        {
-            "before": [named.token(id) for id in lead.ids],  # a source, or the first tokens of a text
-            "translates": not reads,
-            "prompt": len(prompt),
-            "left_out": len(tokens[ANSWER:]),
-            "reason": reason,
-            "text": predictor.tokenizer.decode(tokens),
-            "decode": {name: getattr(decode, name) for name in ("method", *SETTINGS)},
-        }
-        | _steps(view, predictor, predictor.steps(lead, steps), steps, decode)
-    )
+    shown = view.shown["writing"] = {
+        "before": [named.token(id) for id in lead.ids],  # a source, a caption, or the first tokens of a text
+        "translates": not reads,
+        "prompt": len(prompt),
+        "left_out": len(tokens[ANSWER:]),
+        "reason": reason,
+        "decode": {name: getattr(decode, name) for name in ("method", *SETTINGS, *["guidance"] * drawing)},
+        **_steps(view, predictor, predictor.steps(lead, steps), steps, decode),
+    }
+    if drawing:
+        shown["drawing"] = show_drawing(view, predictor, tokens, map(int, shown["names"]))
 
     def write_on(step: int, token: int = -1, **settings: Any) -> View:
         """The answer that goes on otherwise from a step: with this token, or with one that these settings choose."""
-        if not 0 <= step < len(steps) or not -1 <= token < len(predictor.tokenizer):
+        if not 0 <= step < len(steps) or not -1 <= token < shown["vocab"]:
             raise UserError(f"there is no step {step}, or no token {token}: ask for the text again")
         if settings.keys() - set(SETTINGS):
             raise LookupError(settings)
         own = {**vars(decode), "n_best": 1}
         chosen = build(DecodeConfig, {**own, **settings, "method": "sample"} if settings else own, "decode")
-        ids = given.ids if step >= len(prompt) else [*lead.ids, *prompt[:step]]
+        prefix = given if step >= len(prompt) else replace(given, ids=[*lead.ids, *prompt[:step]])
         begun = [*tokens[: max(0, step - len(prompt))], *([token] if token >= 0 else [])]
-        other, prefix = View(), replace(given, ids=ids)
+        other = View()
         show_writing(other, predictor, prefix, *predictor.write_on(prefix, begun, chosen), decode)
         return other
 
     view.questions["write on"] = write_on
+
+
+def show_drawing(view: View, predictor: Any, codes: list[int], named: Iterable[int]) -> dict[str, Any]:
+    """The image of these codes and, of each code that has a name, the patch that it makes among codes like it."""
+    tokenizer: ImageTokenizer = predictor.processor.image_tokenizer
+    grid, (image,) = tokenizer.config.grid, tokenizer.decode(np.array([codes]))
+    alone = tokenizer.decode(np.repeat(np.array([*named])[:, None], grid**2, axis=1))
+    at, size = grid // 2 * (side := len(image) // grid), (len(alone) * side, side, image.shape[-1])
+    patches = alone[:, at : at + side, at : at + side].reshape(size)
+    return {
+        "grid": grid,
+        "image": view.put("writing.image", image, "uint8"),
+        "patches": view.put("writing.patches", patches, "uint8"),
+    }
 
 
 def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], decode: DecodeConfig) -> dict[str, Any]:
@@ -76,17 +92,16 @@ def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], dec
     top = logits.gather(1, ids)
     names = range(vocab) if stored == vocab else sorted({*ids.flatten().tolist(), *steps})
     others = torch.stack([_others(row, best, temperatures) for row, best in zip(rest, top[:, 0].double())])
-    size = (len(steps), stored)
     return {
         "tokens": steps,
         "ranks": ranks.tolist(),
         "own": logits.gather(1, torch.tensor(steps)[:, None])[:, 0].tolist(),
         "vocab": vocab,
-        "names": {str(id): predictor.tokenizer.token(id) for id in names},
+        "names": {str(id): str(id) if predictor.makes_image else predictor.tokenizer.token(id) for id in names},
         "temperatures": temperatures,
-        "ids": view.integers("writing.ids", size, lambda: ids.numpy()),
-        "logits": view.numbers("writing.logits", size, lambda: top),
-        "others": view.numbers("writing.others", others.shape, lambda: others),
+        "ids": view.put("writing.ids", ids.numpy(), "int32"),
+        "logits": view.put("writing.logits", top),
+        "others": view.put("writing.others", others),
     }
 
 
@@ -112,16 +127,11 @@ def show_beams(view: View, predictor: Writing, given: Prompt, decode: DecodeConf
         return
     found = predictor.trace(given, decode, ("beams",))
     nodes = list(_nodes({name.removeprefix("beams."): one.value.tolist() for name, one in found.items()}))
-    ends, eos = [i for i, node in enumerate(nodes) if node["score"] is not None], predictor.tokenizer.eos
+    ends = [i for i, node in enumerate(nodes) if node["score"] is not None]
     for node in nodes:
-        node |= {"end": node["token"] == eos, "token": predictor.tokenizer.token(node["token"])}
-    view.shown["beams"] = {
-        "nodes": nodes,
-        "winner": max(ends, key=lambda i: nodes[i]["score"]),
-        "beam": decode.beam,
-        "alpha": decode.alpha,
-        "penalty": decode.length_penalty,
-    }
+        node |= {"end": node["token"] == predictor.tokenizer.eos, "token": predictor.tokenizer.token(node["token"])}
+    facts = {"beam": decode.beam, "alpha": decode.alpha, "penalty": decode.length_penalty}
+    view.shown["beams"] = {"nodes": nodes, "winner": max(ends, key=lambda i: nodes[i]["score"]), **facts}
 
 
 def _nodes(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -129,10 +129,11 @@ class DALLE(Writer):
         return torch.stack([self.word_head.loss(hidden[:, :at], targets), self.head.loss(hidden[:, at:], codes)])
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
-        """Read captions, as `prompt` gives them; logits (B, K) of the first code."""
-        words = torch.tensor(inputs, device=self.device)
-        state = self.empty(len(inputs), max(room, words.size(1)))
-        hidden = self.body.stack(self.body.embed_words(words), cache=state)
+        """Read captions, as `prompt` gives them, and the codes that images begin with; logits (B, K) of the next."""
+        rows, at = torch.tensor(inputs, device=self.device), 1 + self.config.caption
+        state = self.empty(len(inputs), max(room, rows.size(1)))
+        codes = self.body.embed_codes(rows[:, at:], torch.arange(rows.size(1) - at, device=self.device))
+        hidden = self.body.stack(torch.cat([self.body.embed_words(rows[:, :at]), codes], dim=1), cache=state)
         return self.choices(hidden[:, -1]), state
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:

@@ -107,6 +107,8 @@ class Block(nn.Module):
         trace: Trace | None = None,
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D). `memory` is an encoder's output (B, S, D), or its keys and values."""
+        if trace is not None and (known := trace.known.get(trace.at(self).path)) is not None:
+            return known.to(x)
         h = self.attention_norm(x) if self.prenorm else x
         x = self._add(x, self.attention(h, mask, rotary=rotary, cache=cache, trace=trace), self.attention_norm)
         if memory is not None:

@@ -48,6 +48,7 @@ class Trace:
         self.paths: dict[nn.Module, str] = {}
         self.path = ""
         self.off: dict[str, list[int]] = {}  # heads that give zeros, by the path of their attention
+        self.known: dict[str, Tensor] = {}  # what blocks give, by their paths: these are not computed again
         self.change: Callable[[Any], Any] = lambda value: value  # of values before they are recorded
 
     def at(self, module: nn.Module) -> Trace:

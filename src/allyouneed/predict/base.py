@@ -42,6 +42,26 @@ class Guess:
     likely: list[tuple[str, float]]
 
 
+class Without(NamedTuple):
+    """Heads that are switched off, by the path of their attention, and what a trace of the same input has found with
+    all heads: the blocks below the first of them give the same again."""
+
+    off: Mapping[str, list[int]] = {}
+    found: Mapping[str, Traced] = {}
+
+    def apply(self, trace: Trace) -> None:
+        trace.off |= self.off
+        for name, one in self.found.items():
+            path, _, kind = name.rpartition(".")
+            if path in self.off:
+                return
+            if kind == "layers":
+                trace.known[path] = one.value[None]
+
+
+ALL_HEADS = Without()
+
+
 class Said(NamedTuple):
     """What a model says somewhere: the probability of each of what has these names."""
 
@@ -183,8 +203,8 @@ class Predictor(ABC):
         """The likely predictions of the model at each position, up to `most` of them."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no likely answers to list")
 
-    def says(self, given: Any, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
-        """What the model says, with heads that are switched `off` as in `trace`: of the next word, of the words of each
+    def says(self, given: Any, decode: DecodeConfig, without: Without = ALL_HEADS) -> list[Said]:
+        """What the model says, `without` some heads as in `trace`: of the next word, of the words of each
         [MASK] or of a translation, of labels, or of where an answer begins and ends; nothing of other tasks."""
         return []
 
@@ -211,13 +231,13 @@ class Predictor(ABC):
 
     @torch.inference_mode()
     def trace(
-        self, given: Any, decode: DecodeConfig, kinds: Sequence[str] = (), off: Mapping[str, list[int]] = {}
+        self, given: Any, decode: DecodeConfig, kinds: Sequence[str] = (), without: Without = ALL_HEADS
     ) -> dict[str, Traced]:
         """What the model computes while it reads the input and writes its answer: values of these kinds of a Trace, or
-        of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights". With heads that are
-        switched `off`, by the path of their attention, it reads the answer that it writes with all of them."""
+        of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights". `Without` some
+        heads, it reads the answer that it writes with all of them."""
         trace = Trace(*kinds)
-        trace.off |= off
+        without.apply(trace)
         with self.lock:
             names = self._run_traced(given, decode, trace)
         found = {}
@@ -235,8 +255,8 @@ class Predictor(ABC):
             found[name] = Traced(value.float() if value.is_floating_point() else value, axes)
         return found
 
-    def _logits(self, given: Any, decode: DecodeConfig, off: Mapping[str, list[int]]) -> Traced:
-        return next(iter(self.trace(given, decode, ("logits",), off).values()))
+    def _logits(self, given: Any, decode: DecodeConfig, without: Without) -> Traced:
+        return next(iter(self.trace(given, decode, ("logits",), without).values()))
 
     @property
     def labels(self) -> list[str]:
@@ -305,7 +325,7 @@ class Writing(Predictor):
         return answered(self.answers(inputs, decode))
 
     @torch.inference_mode()
-    def steps(self, given: Prompt, tokens: Sequence[int]) -> Tensor:
+    def steps(self, given: Any, tokens: Sequence[int]) -> Tensor:
         """The logits (T, V) from which each of these tokens is chosen, one after another, after an input."""
         with self.lock:
             logits: Tensor = self.model.choices(self._hidden(given, tokens))
@@ -315,7 +335,7 @@ class Writing(Predictor):
         """What the head reads (T, D) to choose each of these tokens after an input."""
         raise NotImplementedError
 
-    def write_on(self, given: Prompt, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
+    def write_on(self, given: Any, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
         """The tokens of an answer that begins with these, with the one that ends it, and why it ended."""
         text = self.tokenizer.decode(begun)
         if any(stop in text for stop in decode.stop) or (begun and begun[-1] in {*given.stop, self.tokenizer.eos}):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from allyouneed.config import DecodeConfig
 from allyouneed.decode import Event, Request
@@ -85,6 +86,7 @@ class DrawProcessor(Processor):
 class Caption(NamedTuple):
     given: str
     ids: list[int]
+    guidance: float = 1.0  # with which it is drawn
 
 
 class DrawPredictor(Writing):
@@ -101,7 +103,7 @@ class DrawPredictor(Writing):
         if len(ids) > most:
             raise UserError(f"the caption has {len(ids)} tokens, and this model reads at most {most}: shorten it")
         check_method(decode)
-        return Caption(given, ids)
+        return Caption(given, ids, decode.guidance)
 
     def unknown(self, given: Any) -> Sequence[str]:
         return ()  # a caption with unknown words is refused
@@ -142,6 +144,26 @@ class DrawPredictor(Writing):
         for at in range(0, len(made), each):
             best, *others = sorted(made[at : at + each], key=lambda answer: -answer.score)
             yield replace(best, others=others)
+
+    @torch.inference_mode()
+    def steps(self, given: Caption, tokens: Sequence[int]) -> Tensor:
+        """Of codes; with guidance, the mixed logits."""
+
+        def logits(caption: list[int]) -> Tensor:
+            words, codes = (
+                torch.tensor([row], device=self.model.device) for row in (self.model.prompt(caption), tokens)
+            )
+            return self.model.choices(self.model.body(words, codes[:, :-1])[0, self.model.config.caption :]).float()
+
+        with self.lock:
+            asked = logits(given.ids)
+            free = asked if given.guidance == 1 else logits([])
+        return (free + given.guidance * (asked - free)).cpu()
+
+    def write_on(self, given: Caption, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
+        prompt, rest = self.model.prompt(given.ids), self.model.config.grid**2 - len(begun)
+        more = draw_codes(Writer(self.model, self.lock), [prompt], rest, decode, begun)[0].tolist() if rest else []
+        return [*begun, *more], "length"
 
     def write_images(self, asked: Sequence[tuple[Caption, Answer]], out: Path) -> None:
         """The drawings of each caption, the best first, with their seeds."""
@@ -221,19 +243,25 @@ def check_method(decode: DecodeConfig) -> None:
         raise UserError("decode.method = beam: a drawing is sampled; take sample, or greedy for the likeliest codes")
 
 
-def code_request(model: DALLE, prompt: list[int], codes: int, decode: DecodeConfig) -> Request:
-    """So many codes after a prompt."""
-    free = model.prompt([]) if decode.guidance != 1 else None
-    return replace(request_for(Prompt(prompt, codes), decode, None), guidance=decode.guidance, free=free)
+def code_request(
+    model: DALLE, prompt: list[int], codes: int, decode: DecodeConfig, begun: Sequence[int] = ()
+) -> Request:
+    """So many codes after a prompt, and after those that an image begins with."""
+    free = [*model.prompt([]), *begun] if decode.guidance != 1 else None
+    asked = request_for(Prompt([*prompt, *begun], codes), decode, None)
+    return replace(asked, guidance=decode.guidance, free=free)
 
 
-def draw_codes(writer: Writer, prompts: Sequence[list[int]], codes: int, decode: DecodeConfig) -> np.ndarray:
-    """(prompts · decode.n_best, codes): sampled with the seeds decode.seed, decode.seed + 1, …"""
+def draw_codes(
+    writer: Writer, prompts: Sequence[list[int]], codes: int, decode: DecodeConfig, begun: Sequence[int] = ()
+) -> np.ndarray:
+    """(prompts · decode.n_best, codes): sampled with the seeds decode.seed, decode.seed + 1, …; see `code_request`."""
     model = cast(DALLE, writer.stepper)
     with writer.session(decode.batch) as session:
         found: dict[int, list[list[int]]] = {}
         for prompt in prompts:
-            found[session.add(code_request(model, prompt, codes, decode))] = [[] for _ in range(decode.n_best)]
+            request = code_request(model, prompt, codes, decode, begun)
+            found[session.add(request)] = [[] for _ in range(decode.n_best)]
         while events := session.wait():
             for event in events:
                 if event.error is not None:

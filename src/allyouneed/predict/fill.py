@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.models.bert import Bert
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Predictor, Said, best_of
+from allyouneed.predict.base import ALL_HEADS, Guess, Predictor, Said, Without, best_of
 from allyouneed.predict.inputs import BETWEEN, check_length, check_numbers, two_texts, unknown_words
 from allyouneed.predict.lm import guesses, said_of
 from allyouneed.predict.processor import Processor
@@ -112,6 +112,6 @@ class FillPredictor(Predictor):
             logits, _ = self.model(self._tensors(given))
         return guesses(logits[0], given.ids, self.tokenizer, most)
 
-    def says(self, given: Gaps, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
-        said = said_of(self._logits(given, decode, off), self.tokenizer)
+    def says(self, given: Gaps, decode: DecodeConfig, without: Without = ALL_HEADS) -> list[Said]:
+        said = said_of(self._logits(given, decode, without), self.tokenizer)
         return [one for one, id in zip(said, given.ids) if id == self.tokenizer.mask]

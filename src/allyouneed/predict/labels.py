@@ -21,7 +21,7 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import ClassifyHead, TagHead
 from allyouneed.nn.spelling import spell
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Predictor, Said, best_of
+from allyouneed.predict.base import ALL_HEADS, Guess, Predictor, Said, Without, best_of
 from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts, unknown_words
 from allyouneed.predict.linear import WordPairs
 from allyouneed.predict.processor import Processor
@@ -180,10 +180,10 @@ class LabelsPredictor(Predictor):
         """The likely labels of a token, up to `most` of them; p (C,)."""
         return Guess(token, [(self.labels[i], value) for i, value in best_of(p, most)])
 
-    def says(self, given: Any, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
+    def says(self, given: Any, decode: DecodeConfig, without: Without = ALL_HEADS) -> list[Said]:
         if not self.labels:
             return []
-        logits, name = self._logits(given, decode, off), self.labels.__getitem__
+        logits, name = self._logits(given, decode, without), self.labels.__getitem__
         p = logits.value.softmax(-1)
         return [Said("", p, name)] if p.dim() == 1 else [Said(*one, name) for one in zip(logits.axes[0].labels, p)]
 

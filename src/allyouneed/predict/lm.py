@@ -12,7 +12,7 @@ from allyouneed.config import DecodeConfig
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Prompt
-from allyouneed.predict.base import Guess, Names, Said, Traced, Writing, best_of
+from allyouneed.predict.base import ALL_HEADS, Guess, Names, Said, Traced, Without, Writing, best_of
 from allyouneed.predict.inputs import check_input, check_length, check_numbers, fill_template, unknown_words
 from allyouneed.predict.processor import Processor
 from allyouneed.text import Tokenizer
@@ -80,9 +80,9 @@ class LMPredictor(Writing):
         return guesses(self._run(given.ids), given.ids, self.tokenizer, most)
 
     @torch.inference_mode()
-    def says(self, given: Prompt, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
+    def says(self, given: Prompt, decode: DecodeConfig, without: Without = ALL_HEADS) -> list[Said]:
         trace = Trace("logits")
-        trace.off |= off
+        without.apply(trace)
         with self.lock:
             hidden = self.model.ahead(self._ids(given.ids), trace=trace.at(self.model))
             logits = self.model.choices(hidden[:, -1])  # those of all tokens would take long

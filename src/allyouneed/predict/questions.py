@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,7 +18,7 @@ from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.answerer import Answerer
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Predictor, Said, best_of
+from allyouneed.predict.base import ALL_HEADS, Guess, Predictor, Said, Without, best_of
 from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts, unknown_words
 from allyouneed.predict.processor import Processor
 from allyouneed.text.layout import Tokens
@@ -211,8 +211,8 @@ class AnswerPredictor(Predictor):
         tokens, p = self.likely_at(given, logits)
         return [Guess(token, list(zip(self.labels, row))) for token, row in zip(tokens, p.tolist())]
 
-    def says(self, given: TokenizedQuestion, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
-        tokens, p = self.likely_at(given, self._logits(given, decode, off).value)
+    def says(self, given: TokenizedQuestion, decode: DecodeConfig, without: Without = ALL_HEADS) -> list[Said]:
+        tokens, p = self.likely_at(given, self._logits(given, decode, without).value)
         if self.options.head == "span":
             tokens, p = [*tokens, NO_ANSWER], torch.cat([p, (1 - p.sum(0, keepdim=True)).clamp(min=0)])
         return [Said(label, p[:, i], tokens.__getitem__) for i, label in enumerate(self.labels)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from allyouneed.config import DecodeConfig
 from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer, Prompt
-from allyouneed.predict.base import Alignment, Guess, Names, Said, Writing
+from allyouneed.predict.base import ALL_HEADS, Alignment, Guess, Names, Said, Without, Writing
 from allyouneed.predict.inputs import check_input, check_length, unknown_words
 from allyouneed.predict.lm import guesses, said_of
 from allyouneed.predict.processor import Processor, rows_for
@@ -98,8 +98,8 @@ class TranslatePredictor(Writing):
             logits = self.model(*written.batch)[0]
         return guesses(logits, written.inputs, self.tokenizer, most)
 
-    def says(self, given: Prompt, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
-        return said_of(self._logits(given, decode, off), self.tokenizer)
+    def says(self, given: Prompt, decode: DecodeConfig, without: Without = ALL_HEADS) -> list[Said]:
+        return said_of(self._logits(given, decode, without), self.tokenizer)
 
     @torch.inference_mode()
     def align(self, given: Prompt, decode: DecodeConfig) -> Alignment:

@@ -26,6 +26,22 @@ function growing(bytes, shape, grid) {
   };
 }
 
+/** The drawing that a store has written, as it fills in, and the patch of each code; nothing if it is a text. */
+export async function drawing(store) {
+  const { drawing: found, names } = store.shown.writing;
+  if (!found) return null;
+  const { grid, image, patches } = found, each = [image, patches].map((ref) => store.numbers(ref));
+  const [whole, all] = await Promise.all(each);
+  const side = patches.shape[1], size = 4 * side * side, ids = Object.keys(names);
+  const patch = (id) => {
+    const from = size * ids.indexOf(`${id}`);
+    return paintImage(all.subarray(from, from + size), [side, side]);
+  };
+  const { canvas, show } = growing(whole, image.shape, grid);
+  canvas.setAttribute("aria-label", "the drawing, up to the chosen code");
+  return { canvas, show, grid, patch };
+}
+
 export async function codes({ answer, image, run }, store, state, stop) {
   const list = answer.details.codes.flat(), grid = Math.round(Math.sqrt(list.length));
   const after = growing(await store.numbers(answer.image), answer.image.shape, grid);

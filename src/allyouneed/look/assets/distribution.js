@@ -120,7 +120,7 @@ export class Distribution {
       sample: `with temperature ${own.temperature}${cuts}`,
       beam: "with a beam search",
       greedy: "the most likely token each time",
-    }[method];
+    }[method] + (own.guidance > 1 ? `, guidance ${own.guidance}` : "");
     const preset = (label, on, changes) => tool(label, on, () => this.state.set(changes));
     const asRun = { temperature: sampled ? "" : 0, k: "", p: "" };
     this.presets.replaceChildren(
@@ -210,7 +210,8 @@ export class Distribution {
       : h("span", { class: "word", dir: "auto" }, word);
     return h("tr", { class: `${kept ? "kept" : "cut"}${chosen ? " chosen" : ""}` },
       h("td", { class: "number" }, count(rank + 1)),
-      h("td", { class: "text" }, token, chosen && h("small", { class: "mark" }, "chosen")),
+      h("td", { class: "text" }, this.steps.drawing?.patch(id), token,
+        chosen && h("small", { class: "mark" }, "chosen")),
       h("td", { class: "number", "data-was": "" }, fine(was)),
       h("td", { class: "number", "data-now": "" }, now === null ? "—" : kept ? fine(now) : "cut"),
       h("td", { class: "both" }, bar(was, "was"), bar(now ?? 0, "now")));

@@ -68,7 +68,9 @@ class Lens {
     return h("p", { class: "says" },
       "The head of this run, with its last norm, reads the output of every layer as if it were the last one. ",
       "A column is a token; in the cell is the likeliest ", this.lens.next ? "next word" : "word in its place",
-      ", stronger in colour where it is surer, and bold where it is already what the last layer says.");
+      ", stronger in colour where it is surer, and bold where it is already what the last layer says.",
+      this.lens.recurrent && " This output is a state, read with the context of the source and the word before."
+        + (this.layers > 1 ? "" : " The decoder of this run has one layer, which says what the model says."));
   }
 
   /** Show the card, with the chosen token in the middle. */

@@ -7,13 +7,17 @@ async function inflate(bytes) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/** The matrix (rows x columns) behind bytes of thousandths: low bytes, then high bytes. */
-function parts(bytes, shape, lower) {
+/** Thousandths: low bytes, then high bytes. */
+function parts(bytes) {
   const count = bytes.length / 2;
   const packed = new Float32Array(count);
   for (let i = 0; i < count; i++) packed[i] = (bytes[i] + 256 * bytes[count + i]) / 1000;
-  if (!lower) return packed;
-  const [rows, columns] = shape;
+  return packed;
+}
+
+/** The matrix (rows x columns) behind the thousandths that are not above its diagonal. */
+function lower(bytes, [rows, columns]) {
+  const packed = parts(bytes);
   const whole = new Float32Array(rows * columns);
   for (let row = 0, at = 0; row < rows; row++) {
     whole.set(packed.subarray(at, at + row + 1), row * columns);
@@ -24,6 +28,7 @@ function parts(bytes, shape, lower) {
 
 const READ = {
   parts,
+  lower,
   float32: (bytes) => new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
   int32: (bytes) => new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
   uint8: (bytes) => bytes,
@@ -45,7 +50,7 @@ class Store {
   numbers(ref) {
     if (!this.known.has(ref.piece)) {
       if (this.known.size > 400) this.known.delete(this.known.keys().next().value);
-      this.known.set(ref.piece, this.bytes(ref.piece).then((bytes) => READ[ref.type](bytes, ref.shape, ref.lower)));
+      this.known.set(ref.piece, this.bytes(ref.piece).then((bytes) => READ[ref.type](bytes, ref.shape)));
     }
     return this.known.get(ref.piece);
   }

@@ -8,6 +8,7 @@ export const name = "switches";
 export const title = "Heads on and off";
 export const has = (shown) => Boolean(shown.switches);
 
+const PAUSE = 60; // milliseconds for which a head is pointed at before it is asked for
 const NEW = 3; // words that become likely, at most
 const GROUPS = [[/\.encoder\./, "encoder"], [/cross$/, "to source"], [/\.decoder\./, "decoder"]];
 const BESIDE = ["tag", "pretrain"]; // tasks that predict something at a token; the others predict what is after it
@@ -86,6 +87,8 @@ class Switches {
     this.off = new Set(state.get("off").split(",").filter(Boolean)); // heads that are off: "layer.head"
     this.now = null; // the rows without these heads
     this.turn = 0;
+    this.known = new Map(); // what was asked: heads that are off -> Promise of the rows
+    this.tried = null; // of a live page: what the best word of each row keeps without each head, as far as it is known
     this.buttons = new Map(); // of the heads
     this.answer = h("section", { class: "card" });
     this.effects = h("div", {});
@@ -141,8 +144,23 @@ class Switches {
     const key = `${layer}.${head}`, label = `${this.names[layer]}, head ${head + 1}`;
     const button = tool(`${head + 1}`, true, () => this.switchOne(key),
       { "aria-label": label, style: { "min-width": "2.1rem" } });
+    for (const event of ["pointerenter", "focus"]) button.addEventListener(event, () => this.foresee(key));
     this.buttons.set(key, button);
     return button;
+  }
+
+  /** The heads that are off if this one is switched. */
+  switched(key) {
+    const off = new Set(this.off);
+    if (!off.delete(key)) off.add(key);
+    return off;
+  }
+
+  /** Ask for a head as soon as it is pointed at, if nothing else is asked for. */
+  foresee(key) {
+    clearTimeout(this.pointed);
+    const off = this.switched(key);
+    if (off.size) this.pointed = setTimeout(() => this.busy || this.ask(off).catch(() => {}), PAUSE);
   }
 
   markButtons() {
@@ -153,7 +171,8 @@ class Switches {
   }
 
   switchOne(key) {
-    if (!this.off.delete(key)) this.off.add(key);
+    clearTimeout(this.pointed);
+    this.off = this.switched(key);
     this.change();
   }
 
@@ -167,11 +186,11 @@ class Switches {
     const mine = ++this.turn, begin = performance.now(), several = this.off.size;
     this.state.set({ off: [...this.off].join(",") });
     try {
-      const now = several ? await this.ask() : null;
+      const now = several ? await this.ask(this.off) : null;
       if (mine !== this.turn || this.stop.aborted) return;
       this.now = now;
       const heads = `${several} ${several > 1 ? "heads" : "head"} off`;
-      this.status.textContent = several ? `${heads}; it took ${Math.round(performance.now() - begin)} ms`
+      this.status.textContent = several ? `${heads}; shown after ${Math.round(performance.now() - begin)} ms`
         : "all heads are on";
       say(this.status.textContent);
     } catch (error) {
@@ -180,27 +199,56 @@ class Switches {
     this.showAnswer();
   }
 
-  /** The rows without the heads that are off. */
-  async ask() {
+  /** The rows without the heads that are off; they are asked for once. */
+  ask(several) {
+    const key = [...several].sort().join(",");
+    if (!this.known.has(key)) this.known.set(key, this.fetch(several));
+    return this.known.get(key);
+  }
+
+  async fetch(several) {
     const off = {}, ids = this.rows.map(({ likely }) => likely.map(([, , id]) => id));
-    for (const key of this.off) {
+    for (const key of several) {
       const [layer, head] = key.split(".").map(Number);
       (off[this.attentions[layer].path] ??= []).push(head);
     }
-    return (await this.store.ask("off", { off, ids })).shown.rows;
+    this.busy = true;
+    try {
+      return (await this.store.ask("off", { off, ids })).shown.rows;
+    } catch (error) {
+      this.known.delete([...several].sort().join(","));
+      throw error;
+    } finally {
+      this.busy = false;
+    }
   }
 
   // How much each head matters
 
   async showEffects() {
-    if (!this.each) return this.effects.replaceChildren(this.untried());
-    const p = await this.store.numbers(this.each);
-    if (!this.stop.aborted) this.effects.replaceChildren(this.effectsCard(this.losses(p)));
+    const p = this.each ? await this.store.numbers(this.each) : this.tried;
+    if (!this.stop.aborted) this.effects.replaceChildren(p ? this.effectsCard(this.losses(p)) : this.untried());
   }
 
   untried() {
-    return h("p", { class: "note" }, "Each head alone is not tried here: there are many, or the text is long.",
-      this.live ? "" : " On the live page any of them can be switched off.");
+    return h("div", {},
+      h("p", { class: "note" }, "Each head alone is not tried here: there are many, or the text is long.",
+        this.live ? "" : " On the live page any of them can be switched off."),
+      this.live && tool("try each head alone", false, () => this.tryEach(), { "aria-pressed": undefined }));
+  }
+
+  /** Switch off one head after the other, from the last layer down, where it takes least, and fill in the figure. */
+  async tryEach() {
+    const { rows, buttons } = this;
+    this.tried = new Float32Array(buttons.size * rows.length).fill(NaN);
+    const keys = [...buttons.keys()].map((key, head) => ({ key, head })).reverse();
+    for (const { key, head } of keys) {
+      const now = await this.ask(new Set([key])).catch((error) => say(error.message));
+      if (this.stop.aborted || !now) return;
+      now.forEach(({ p: [best] }, row) => { this.tried[head * rows.length + row] = best; });
+      this.showEffects();
+    }
+    say("each head was tried");
   }
 
   /** Of each head, what the best word loses without it: one row per layer, NaN where a layer has no such head. */

@@ -2,6 +2,7 @@
 // live page, the answer can be written on from another token.
 
 import { drawBeams } from "look/beams.js";
+import { drawing } from "look/codes.js";
 import { Distribution, fine } from "look/distribution.js";
 import { colour, count, h, isSpecial, say, tool, visible } from "look/draw.js";
 import { Steps } from "look/sampling.js";
@@ -31,6 +32,7 @@ class Written {
     if (asked === this.asked) return;
     this.asked = asked;
     const found = await this.find(asked), steps = await Steps.load(found.now);
+    steps.drawing = await drawing(found.now);
     if (asked === this.asked) Object.assign(this, found, { steps });
   }
 
@@ -46,8 +48,8 @@ class Written {
   get writing() { return this.steps.writing; }
 
   get at() {
-    const { tokens, prompt } = this.writing, at = this.state.index("step", tokens.length);
-    return at < 0 ? Math.min(prompt, tokens.length - 1) : at;
+    const { tokens, prompt, drawing: drawn } = this.writing, last = tokens.length - 1;
+    return this.state.index("step", tokens.length, drawn ? last : Math.min(prompt, last));
   }
 
   draw() {
@@ -66,23 +68,30 @@ class Written {
   }
 
   textCard() {
-    const { writing: { translates, before } } = this, label = "the tokens as they were written";
-    this.words = h("div", { class: "tokens", role: "group", "aria-label": label, dir: "auto" });
+    const { writing: { translates, before }, steps } = this, { grid } = steps.drawing ?? {};
+    const label = grid ? "the codes as they were drawn" : "the tokens as they were written";
+    this.words = h("div", { class: grid ? "codes" : "tokens", role: "group", "aria-label": label, dir: "auto",
+      style: { "--grid": grid } });
+    this.picture = h("div", {});
     this.notes = h("div", {});
     const source = () => [
-      h("h3", {}, "source"), h("div", { class: "tokens", dir: "auto" }, fixed(before)), h("h3", {}, "answer"),
+      h("h3", {}, grid ? "caption" : "source"), h("div", { class: "tokens", dir: "auto" }, fixed(before)),
+      h("h3", {}, grid ? "drawing" : "answer"),
     ];
-    return h("section", { class: "card" },
-      h("h2", {}, translates ? "The translation, token by token" : "The text, token by token"),
-      h("p", { class: "says" }, "Choose a token to see what the model thought at that step. The stronger the line "
+    const what = grid ? "drawing, code by code" : `${translates ? "translation" : "text"}, token by token`;
+    return h("section", { class: "card" }, h("h2", {}, `The ${what}`),
+      h("p", { class: "says" }, grid ? "Choose a code to see what the model thought at that step; the drawing is shown "
+        + "up to it. The stronger the line under a code, the surer the model was of it."
+        : "Choose a token to see what the model thought at that step. The stronger the line "
         + "under a token, the surer the model was of it. A dot · is a space."),
-      translates && source(), this.words, this.notes);
+      translates && source(), grid ? h("div", { class: "figure" }, this.picture, this.words) : this.words, this.notes);
   }
 
   async show() {
     await this.load();
     if (this.stop.aborted) return;
     this.showText();
+    this.showDrawing();
     this.showNotes();
     this.distribution.show(this.steps, this.at);
   }
@@ -96,11 +105,18 @@ class Written {
     if (focused) written[at].focus();
   }
 
+  showDrawing() {
+    const { drawing: found } = this.steps;
+    if (!found) return;
+    found.show(this.at + 1, this.at);
+    this.picture.replaceChildren(found.canvas);
+  }
+
   token(id, i, chosen) {
     const { writing: { prompt }, steps } = this, word = steps.word(id), probability = fine(steps.own[i]);
     const given = i < prompt, kind = `${given ? " given" : ""}${isSpecial(word) ? " special" : ""}`;
     return h("button", {
-      type: "button", class: `token${kind}`, dir: "auto",
+      type: "button", class: this.steps.drawing ? "code" : `token${kind}`, dir: "auto",
       title: probability, style: { "border-bottom": `4px solid ${colour(steps.own[i])}` },
       "aria-label": `${visible(word)}, probability ${probability}${given ? ", given" : ""}`,
       "aria-pressed": String(chosen), tabindex: chosen ? 0 : -1,
@@ -141,7 +157,9 @@ class Written {
     if (ways) notes.push(this.otherNote(now));
     if (problem) notes.push(h("p", { class: "note", role: "alert", dir: "auto" }, problem));
     if (writing.left_out) notes.push(tip(`${count(writing.left_out)} more tokens follow, which are not shown here.`));
-    if (writing.reason === "length") notes.push(tip("It ended at the largest length, not with an end token."));
+    if (writing.reason === "length" && !writing.drawing) {
+      notes.push(tip("It ended at the largest length, not with an end token."));
+    }
     this.notes.replaceChildren(...notes);
   }
 
