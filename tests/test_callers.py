@@ -11,7 +11,7 @@ from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Writing
 from families import FAMILIES, made
 
-THREADS, CALLS = 8, 50
+THREADS, CALLS = 8, 15
 
 
 def plain(answer: Answer) -> tuple[Any, ...]:

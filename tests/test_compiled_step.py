@@ -50,6 +50,7 @@ def written(model: Any, requests: Sequence[Request]) -> dict[int, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt", "transformer", "dalle"])
 def test_a_compiled_step_gives_the_same_tokens(kind: str) -> None:
     model, inputs = given(kind)

@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from allyouneed.run import train
+from allyouneed.run import load, train
 from conftest import RUNTIME, TINY
+from notebooks import shown
 
 
 @pytest.mark.slow
@@ -50,9 +51,9 @@ def test_attention_reverses_what_one_context_vector_cannot_hold(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_alignment_shows_which_french_words_make_an_english_one(tmp_path):
-    settings = ["data.name=french", "text.kind=word", "text.joint=false", "model.share=false"]
-    run = train("translate/attention", *RUNTIME, *settings, out=tmp_path / "run", quiet=True)
+def test_the_alignment_shows_which_french_words_make_an_english_one(tmp_path_factory):
+    run = load(shown("alignment", tmp_path_factory) / "models" / "french-attention", "cpu", precision="fp32")
+    assert (run.recipe.data.name, run.recipe.text.kind) == ("french", "word")
     assert {score.name: score.value for score in run.test(say=lambda line: None)}["BLEU"] > 95
 
     def seen(text: str, word: str) -> Counter[str]:

@@ -18,6 +18,7 @@ from allyouneed.metrics import translation_scores
 from allyouneed.models.vit import positions_2d
 from allyouneed.run import load, train
 from commands import ayn, mistake, trained
+from notebooks import shown
 
 PNG = b"\x89PNG"
 
@@ -218,10 +219,10 @@ def test_patch_positions_compares_kinds_of_positions_over_seeds(tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_positions_of_patches_that_are_near_or_in_one_row_become_alike(tmp_path):
+def test_positions_of_patches_that_are_near_or_in_one_row_become_alike(tmp_path_factory):
     """With the default settings, where the place of a patch matters."""
-    lectures.show("patches", quiet(tmp_path))
-    near, line, neither = (value for name, value in read(tmp_path, "patches").items() if name != "cosines")
+    numbers = read(shown("patches", tmp_path_factory), "patches")
+    near, line, neither = (value for name, value in numbers.items() if name != "cosines")
     assert near > line + 0.1 > neither + 0.2
 
 

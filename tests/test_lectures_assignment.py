@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from allyouneed import lectures
 from allyouneed.data.builtin.corpus import corpus
 from allyouneed.errors import UserError
 from allyouneed.lectures import assignment
 from allyouneed.lectures.base import Lecture
 from allyouneed.run import Run, load, train
 from commands import ayn, trained
+from notebooks import shown
 
 PNG = b"\x89PNG"
 HELD = assignment.TEST + assignment.VALID
@@ -117,8 +117,7 @@ def test_a_given_body_is_taken(tmp_path, run, kind, monkeypatch):
 
 
 @pytest.mark.slow
-def test_pretraining_helps_where_labels_are_few(tmp_path):
-    lectures.show("assignment", Lecture(tmp_path, lambda text: None))
-    few = read(tmp_path)["accuracy"][f"{min(assignment.COUNTS)} labelled opinions"]
+def test_pretraining_helps_where_labels_are_few(tmp_path_factory):
+    few = read(shown("assignment", tmp_path_factory))["accuracy"][f"{min(assignment.COUNTS)} labelled opinions"]
     scratch, pretrained = (sum(few[name]) / len(few[name]) for name in (assignment.SCRATCH, assignment.PRETRAINED))
     assert pretrained > scratch + 2

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 import allyouneed
-from allyouneed import lectures
 from allyouneed.figures.kinds import draw_kinds
 from allyouneed.lectures import sequences
-from allyouneed.lectures.base import Lecture
 from commands import mistake
+from notebooks import shown
 
 
 def test_each_kind_has_a_recipe_that_there_is(tmp_path):
@@ -46,9 +45,9 @@ def test_texts_are_damaged_as_their_names_say():
 
 
 @pytest.mark.slow
-def test_damaged_texts_are_harder_and_permuted_ones_impossible(tmp_path):
-    lectures.show("sequences", Lecture(tmp_path, lambda text: None))
-    found = json.loads((tmp_path / "sequences.json").read_text())["numbers"]
+def test_damaged_texts_are_harder_and_permuted_ones_impossible(tmp_path_factory):
+    out = shown("sequences", tmp_path_factory)
+    found = json.loads((out / "sequences.json").read_text())["numbers"]
     assert set(found) == set(sequences.MODELS)
     for name, several in found.items():
         assert min(several["original"]) > 97, name
@@ -56,8 +55,8 @@ def test_damaged_texts_are_harder_and_permuted_ones_impossible(tmp_path):
         assert max(several["omitted"]) < min(several["original"]) - 10, name
         assert all(40 < value < 60 for value in several["permuted"]), name
     for name in ("sequences", "sequences-kinds"):
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert (tmp_path / f"{name}.svg").is_file()
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (out / f"{name}.svg").is_file()
 
 
 def test_it_makes_its_own_models(tmp_path):

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import resource
-import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from rich import console
@@ -16,24 +11,12 @@ from rich import console
 from allyouneed import lectures
 from allyouneed.exercises import EXERCISES
 from allyouneed.training.progress import Progress
+from notebooks import NAMES, path, read, run_once, sources, topics
 from test_docs import TOP, check_commands, spans
 
-NAMES = ("midterm-review", "chapter-08", "comp7607", "deep-learning-basics", "ece-1786")
 CELLS, LINES, SECONDS = 15, 15, 240
 PRINTED = 40  # lines that a cell prints, at most
 each_notebook = pytest.mark.parametrize("name", NAMES)
-
-
-def path(name: str) -> Path:
-    return TOP / "notebooks" / f"{name}.ipynb"
-
-
-def read(name: str) -> Any:
-    return pytest.importorskip("nbformat").read(path(name), as_version=4)
-
-
-def sources(name: str, kind: str) -> list[str]:
-    return [cell.source for cell in read(name).cells if cell.cell_type == kind]
 
 
 def test_there_is_one_for_each_note_and_each_is_linked():
@@ -80,15 +63,14 @@ def test_what_it_names_exists(name):
         words = command.split()
         known = {"exercise": EXERCISES, "lecture": lectures.TOPICS}.get(words[1] if words[0] == "ayn" else "", words)
         assert words[-1] in known, command
-    topics = re.findall(r"\blecture\(\"([^\"]+)\"", "\n".join([text, *sources(name, "code")]))
-    assert set(topics) <= set(lectures.TOPICS)
+    assert {*re.findall(r"\blecture\(\"([^\"]+)\"", text), *topics(name)} <= set(lectures.TOPICS)
     assert re.search(r"`ayn exercise \S+`", text)
     assert "questions.md" in text
 
 
 def test_no_topic_is_in_two_notebooks():
-    topics = [topic for name in NAMES for topic in re.findall(r"lecture\(\"(\S+)\"", "\n".join(sources(name, "code")))]
-    assert len(topics) == len(set(topics)) >= 5
+    every = [topic for name in NAMES for topic in topics(name)]
+    assert len(every) == len(set(every)) >= 5
 
 
 def test_the_lines_of_a_training_are_plain_text_in_a_notebook(monkeypatch, capsys):
@@ -100,21 +82,13 @@ def test_the_lines_of_a_training_are_plain_text_in_a_notebook(monkeypatch, capsy
 
 @pytest.mark.slow
 @each_notebook
-def test_it_runs_from_a_fresh_kernel(name, tmp_path, monkeypatch):
+def test_it_runs_from_a_fresh_kernel(name, tmp_path_factory):
     """Each claim that it shows is an assertion in one of its cells."""
-    nbclient = pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-    monkeypatch.delenv("ALLYOUNEED_MIRROR", raising=False)
-    for proxy in ("http_proxy", "https_proxy"):
-        monkeypatch.setenv(proxy, "http://127.0.0.1:9")  # a download would fail
-    notebook, before = read(name), resource.getrusage(resource.RUSAGE_CHILDREN)
     assert sum(source.count("\nassert ") for source in sources(name, "code")) >= 3
-    folder = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(notebook, timeout=540, kernel_name="python3", resources=folder).execute()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    folder = run_once(name, tmp_path_factory)
     # On one core or two, the tests beside it do not count.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < SECONDS
+    assert float((folder / "seconds").read_text()) < SECONDS
+    notebook = pytest.importorskip("nbformat").read(folder / "shown.ipynb", as_version=4)
     outputs = [(cell.id, output) for cell in notebook.cells for output in cell.get("outputs", ())]
     assert not [text for id, output in outputs if output.get("name") == "stderr" for text in (id, output.text)]
     drawn = [output for _, output in outputs if {"image/png", "text/html"} & output.get("data", {}).keys()]

@@ -152,6 +152,14 @@ def test_a_run_that_nobody_holds_leaves_no_file_open(recipe, settings, tmp_path)
     assert opened() == first
 
 
+@pytest.mark.slow
+def test_a_run_is_read_without_the_compiler_of_torch(lm):
+    """Its import would take longer than all the rest."""
+    program = "import sys, allyouneed; allyouneed.load(sys.argv[1], 'cpu').predict('one'); "
+    program += "sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program, lm], timeout=120).returncode == 0
+
+
 def test_a_run_killed_between_its_tokenizers_makes_them_anew(pairs, tmp_path, monkeypatch):
     settings = [*TINY_TRANSLATE, "text.joint=false", "model.share=false"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"

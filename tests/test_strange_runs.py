@@ -192,6 +192,22 @@ def test_the_optimizer_of_another_run(run, translator):
 ITEM = "optimizer/body.stack.norm.weight"
 
 
+@pytest.fixture(scope="module")
+def averaged(story, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("averaged") / "run"
+    assert ayn(*train("lm", story, "train.ema=0.9", out=str(out))).code == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def carried(story, tmp_path_factory) -> Path:
+    """A run whose windows pass on their state."""
+    out = tmp_path_factory.mktemp("carried") / "run"
+    tiny = ["model.width=8", "model.context=16", "text.kind=char", "train.batch_tokens=64", "train.eval_every=4"]
+    assert ayn("train", "lm/lstm", "--data", story, "--out", out, *RUNTIME, *tiny, "train.steps=4").code == 0
+    return out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change"),
@@ -205,8 +221,8 @@ ITEM = "optimizer/body.stack.norm.weight"
         ("ema/body.stack.norm.weight", None),
     ],
 )
-def test_what_training_remembers_of_another_shape(name, change, story, tmp_path):
-    assert ayn(*train("lm", story, "train.ema=0.9", out="run")).code == 0
+def test_what_training_remembers_of_another_shape(name, change, averaged, tmp_path):
+    shutil.copytree(averaged, "run")
     forge(tmp_path / "run", name, change)
     assert "step-000012/train.safetensors does not fit the model" in mistake(*RESUME)
 
@@ -224,15 +240,13 @@ def test_what_training_remembers_of_another_shape(name, change, story, tmp_path)
         ("carry/x/h", lambda t: torch.zeros(3)),
     ],
 )
-def test_a_state_that_windows_pass_on_of_another_shape(name, change, story, tmp_path):
+def test_a_state_that_windows_pass_on_of_another_shape(name, change, carried, tmp_path):
     resume = ("train", "lm/lstm", "--out", "run", "--resume", "train.steps=6")
-    tiny = ["model.width=8", "model.context=16", "text.kind=char", "train.batch_tokens=64", "train.eval_every=4"]
-    assert ayn("train", "lm/lstm", "--data", story, "--out", "run", *RUNTIME, *tiny, "train.steps=4").code == 0
-    shutil.copytree("run", "copy")
+    shutil.copytree(carried, "run")
     forge(tmp_path / "run", name, change)
     assert "step-000004/train.safetensors does not fit the model" in mistake(*resume)
     shutil.rmtree("run")
-    Path("copy").rename("run")
+    shutil.copytree(carried, "run")
     assert ayn(*resume).code == 0
 
 

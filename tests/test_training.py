@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,6 +31,7 @@ from allyouneed.training.starting import choose
 from allyouneed.training.state import Position
 from commands import ayn
 from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
+from forking import run_command
 
 
 def run(recipe: str, data: Path, out: Path, *more: str, **options) -> dict[str, torch.Tensor]:
@@ -130,11 +134,18 @@ VARIANTS = {
 }
 
 
+@cache
+def uninterrupted(variant: str, pairs: Path) -> Path:
+    """A run that was never stopped."""
+    out = pairs.parent / f"never interrupted, {variant}"
+    run("translate/transformer", pairs, out, *VARIANTS[variant])
+    return out
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("stop", [2, pytest.param(4, marks=pytest.mark.slow), 7])
 def test_interrupted_and_resumed_equals_never_interrupted_bit_for_bit(variant, stop, pairs, tmp_path, monkeypatch):
-    settings = VARIANTS[variant]
-    whole = run("translate/transformer", pairs, tmp_path / "whole", *settings)
+    settings, never = VARIANTS[variant], uninterrupted(variant, pairs)
     step = trainer_module.Trainer._step
 
     def interrupted(self, work):
@@ -149,11 +160,11 @@ def test_interrupted_and_resumed_equals_never_interrupted_bit_for_bit(variant, s
     assert caught.value.exit_code == 130
     assert caught.value.step == stop
     resumed = run("translate/transformer", pairs, tmp_path / "cut", *settings, resume=True)
-    assert same(whole, resumed)
+    assert same(read_tensors(never / "model.safetensors"), resumed)
     for file in ("checkpoints/step-000012/model.safetensors", "checkpoints/step-000012/train.safetensors"):
-        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "cut" / file).read_bytes()
+        assert (never / file).read_bytes() == (tmp_path / "cut" / file).read_bytes()
     for kind in ("train", "valid"):
-        values = [[(r["step"], r["loss"]) for r in rows(tmp_path / name, kind)] for name in ("whole", "cut")]
+        values = [[(r["step"], r["loss"]) for r in rows(out, kind)] for out in (never, tmp_path / "cut")]
         assert values[0] == values[1]
 
 
@@ -193,25 +204,23 @@ def test_killed_at_any_moment_and_resumed_equals_never_killed(pairs, tmp_path, f
 
 
 @pytest.mark.slow
-def test_two_runs_cannot_write_one_folder(story, tmp_path, command):
-    out = tmp_path / "run"
-    arguments = ["train", "lm/gpt", "--data", story, "--out", out, *TINY_LM, "train.steps=100000"]
-    first = subprocess.Popen(
-        [sys.executable, "-m", "allyouneed", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+def test_two_runs_cannot_write_one_folder(story, tmp_path, forking):
+    out, err = tmp_path / "run", tmp_path / "standard error"
+    arguments = ["train", "lm/gpt", "--data", str(story), "--out", str(out), *TINY_LM, "train.steps=100000"]
+    first = forking.start("forking", "run_command", arguments, str(tmp_path), os.devnull, str(err))
     try:
         for _ in range(600):
             if (out / "metrics.jsonl").exists():
                 break
             time.sleep(0.1)
-        second = command(*arguments, "--resume")
-        assert second.returncode == 2
-        assert str(first.pid) in second.stderr
+        second = ayn(*arguments, "--resume")
+        assert second.code == 2
+        assert str(first) in second.err
     finally:
-        first.send_signal(signal.SIGTERM)
-        text = first.communicate(timeout=60)[0].decode()
-    assert first.returncode == 143
-    assert "--resume" in text  # the command to go on with
+        os.kill(first, signal.SIGTERM)
+        code = forking.wait()
+    assert code == 143
+    assert "--resume" in err.read_text()  # the command to go on with
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(story, tmp_path, monkeypatch):
@@ -242,22 +251,24 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(story, tmp_path
     assert same(whole, read_tensors(out / "model.safetensors"))
 
 
+def run_limited(limit: int, *command: Any) -> None:
+    """A command whose files cannot be larger."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    run_command(*command)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [10_000, 25_000])
-def test_a_full_disk_is_reported_as_that_with_nothing_lost(limit, story, tmp_path):
+def test_a_full_disk_is_reported_as_that_with_nothing_lost(limit, story, tmp_path, forking):
     """A limit on the size of files stands in for the disk; first the weights do not fit, then the optimizer."""
     out = tmp_path / "run"
     run("lm/gpt", story, out, "train.steps=4", "model.width=16")
     before = {p: p.read_bytes() for p in (out / "checkpoints").rglob("*") if p.is_file()}
-    arguments = ["train", "lm/gpt", "--out", out, "--resume", "train.steps=8"]
-    program = (
-        f"import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); "
-        f"from allyouneed.cli import main; sys.argv = ['ayn', *{[str(a) for a in arguments]!r}]; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 2
-    assert "disk is full" in done.stderr
-    assert "Traceback" not in done.stderr
+    arguments, err = ["train", "lm/gpt", "--out", str(out), "--resume", "train.steps=8"], tmp_path / "standard error"
+    code = forking.call("test_training", "run_limited", limit, arguments, str(tmp_path), os.devnull, str(err))
+    assert code == 2, err.read_text()
+    assert "disk is full" in err.read_text()
+    assert "Traceback" not in err.read_text()
     assert {p: p.read_bytes() for p in before} == before
     assert not list(out.rglob(".tmp-*"))
     run("lm/gpt", story, out, "train.steps=8", resume=True)

@@ -32,6 +32,7 @@ WEIGHTS = (
 )  # fmt: skip
 
 DPI = 150
+MARGIN = 0.15  # inches around everything that is drawn
 TITLE = 60  # letters per line
 SETTINGS: dict[Any, Any] = {
     "figure.facecolor": "white",
@@ -102,8 +103,10 @@ def _save(made: Figure, out: Path, kind: str) -> None:
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     for text in made.findobj(Text):  # an SVG with control characters is not valid
         text.set_text(printable(text.get_text()))
+    # For "tight", matplotlib goes through the whole figure once more before it measures; as PNG the box is the same.
+    box: Any = made.get_tightbbox().padded(MARGIN) if kind == "png" else "tight"
     figure = io.BytesIO()
-    made.savefig(figure, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
+    made.savefig(figure, format=kind, metadata=metadata, bbox_inches=box, pad_inches=MARGIN)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, figure.getvalue())

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as registry
+from torch.overrides import TorchFunctionMode
 
 from allyouneed import catalog
 from allyouneed.errors import UserError
@@ -219,7 +220,7 @@ def _outline(build: Callable[[], nn.Module], header: Header) -> nn.Module:
         registry.register_module_module_registration_hook(count),
     ]
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), NoValues():
             return build()
     finally:
         for hook in hooks:
@@ -235,6 +236,16 @@ def freeze_body(body: Body, what: str) -> None:
         body.frozen = (body,) if what == "body" else tuple(m for some in stages[: int(what) + 1] for m in some)
     for module in body.frozen:
         module.requires_grad_(False)
+
+
+class NoValues(TorchFunctionMode):
+    """Parameters get no values from `torch.nn.init`. On the device "meta" there is nothing to fill, and torch would
+    import its compiler to do it, which takes longer than everything else that reads a run."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", "") == "torch.nn.init" and func.__name__.endswith("_"):
+            return None
+        return func(*args, **(kwargs or {}))
 
 
 def store_by_columns(model: nn.Module, all: bool = False) -> None:
