@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import random
 import signal
@@ -11,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,34 +56,6 @@ def _keep_onednn() -> Iterator[None]:
 
         if torch.backends.mkldnn.is_available():
             torch.backends.mkldnn.enabled = True  # type: ignore[misc]
-
-
-DRAWN: dict[tuple[object, ...], bytes] = {}  # a loss curve for each kind of metrics
-
-
-@pytest.fixture(autouse=True)
-def _curves_that_are_alike() -> None:
-    """Half of a tiny training would be its loss curve. It is drawn where the metrics have other keys or another unit
-    than any before, where a loss is no number, and where the title is not plain; other runs get a copy."""
-    fit: Any = sys.modules.get("allyouneed.training.fit")
-    if fit is None or fit.loss_curve.__module__ == __name__:
-        return
-    from allyouneed.figures.curves import loss_curve, read_metrics
-    from allyouneed.storage.wholefile import write_bytes
-
-    def curve(metrics: Path, out: Path, title: str, unit: str) -> None:
-        rows = read_metrics(metrics)
-        numbers = [value for row in rows for value in row.values() if value is None or isinstance(value, float)]
-        plain = title.isascii() and None not in numbers and all(map(math.isfinite, numbers))
-        kind = unit, len(rows) < 40, frozenset(tuple(row) for row in rows)
-        if plain and kind in DRAWN:
-            write_bytes(out, DRAWN[kind])
-            return
-        loss_curve(metrics, out, title, unit)
-        if plain:
-            DRAWN[kind] = out.read_bytes()
-
-    fit.loss_curve = curve
 
 
 @pytest.fixture
