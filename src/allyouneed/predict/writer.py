@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,12 @@ import torch
 from torch import Tensor
 
 from allyouneed.decode.beam import BeamSearch
+from allyouneed.decode.recorded import Recorded
 from allyouneed.decode.request import Event, Request
 from allyouneed.decode.stepper import Stepper
 from allyouneed.errors import UserError
-from allyouneed.predict.decoder import Decoder
+from allyouneed.models.base import Translator
+from allyouneed.predict.decoder import READ, Decoder, few_shapes, filled
 
 
 class Writer:
@@ -27,7 +30,9 @@ class Writer:
     """
 
     def __init__(self, stepper: Stepper, lock: threading.RLock | None = None) -> None:
-        self.stepper, self.lock = stepper, lock or threading.RLock()
+        recorded = isinstance(stepper, Translator) and stepper.device.type == "cuda"
+        self.stepper: Any = RecordedStart(stepper) if recorded else stepper
+        self.lock = lock or threading.RLock()
         self._engines: dict[int, Decoder | BeamSearch] = {}  # by the beam; 0: tokens are chosen one by one
         self._sessions: list[Session] = []
         self._owners: dict[int, tuple[Session, int]] = {}  # by the id of a request: whose it is, and its beam
@@ -69,6 +74,41 @@ class Writer:
             session.arrived.append(event)
             if event.done:
                 session.close(event.id, event.answer if event.error is None else None)
+
+
+class RecordedStart:
+    """A translator on CUDA that reads its sources, padded to one of few shapes, by a recording. What `start` returns
+    holds until the next call."""
+
+    prompted, piece = False, None
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.limit, self.device = model, model.limit, model.device
+        self.step, self.empty, self.buffers = model.step, model.empty, model.buffers
+        self.read_on, self.read = model.read_on, model.read_on  # a row holds no input
+        self._given: dict[tuple[int, int], Tensor] = {}  # by their shape: ids, and how many
+        self._shape, self._room = (0, 0), 0
+        self._begin = Recorded(self._begun, lambda: model.buffers())
+        self._place: int | None = 0  # None: each call makes new tensors
+
+    @property
+    def compiled(self) -> bool:
+        return bool(self.model.compiled)
+
+    def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
+        if math.prod(shape := few_shapes(inputs, self.limit)) > READ:
+            return self.model.start(inputs, room)  # type: ignore[no-any-return]
+        self._shape, self._room, sent = shape, room, filled(inputs, shape, self.device)
+        self._given.setdefault(shape, torch.empty_like(sent)).copy_(sent)
+        logits, state = self._begin(self._place, (shape, room))
+        self._place = None if state.storage() is None else 0
+        if shape[0] > len(inputs):
+            logits, state = logits[: len(inputs)], state.select(torch.arange(len(inputs), device=self.device))
+        return logits, state
+
+    def _begun(self) -> Any:
+        given = self._given[self._shape]
+        return self.model.begin(given[:, :-1], given[:, -1], self._room)
 
 
 class AfterSource:
