@@ -122,7 +122,7 @@ def test_a_prepared_mask_is_the_same_mask_for_every_layer():
             torch.testing.assert_close(
                 attend(q, k, v, prepared, weights=weights), attend(q, k, v, mask, weights=weights)
             )
-    assert [field.name for field in fields(Mask)] == ["allowed", "causal"]
+    assert [field.name for field in fields(Mask)] == ["allowed", "causal", "lengths"]
 
 
 @pytest.mark.parametrize("score", ["scaled_dot", "dot", "cosine", "parameter_free"])

@@ -222,8 +222,8 @@ class BeamSearch:
             self.state.grow(bucket(longest, self.stepper.limit, self.records))
         if self.records:
             self.state.seen, beam = part(longest, self.state.room), self.live.logprob.shape[1]
-            turned = beam > 1 and self.state.storage() is not None and self.state.turn()
-            self._step(self._storage(), (self.state.seen, turned))
+            second = beam > 1 and self.state.storage() is not None and self.state.turn()
+            self._step(self._storage(), (self.state.seen, second))
         else:
             self._stepped()
 

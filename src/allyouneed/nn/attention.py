@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # an older torch
-    varlen_attn = None
-
 from allyouneed.nn.cache import LayerCache
 from allyouneed.nn.masks import Mask, Prepared
 from allyouneed.nn.positions import rotate
 from allyouneed.nn.scores import Score, named_score
 from allyouneed.nn.trace import Trace
+
+varlen_attn: Any = None
+with suppress(ImportError):  # an older torch has none
+    from torch.nn.attention.varlen import varlen_attn
 
 Weighted = tuple[Tensor, Tensor]  # the output, and the weights (B, H, Tq, Tk)
 

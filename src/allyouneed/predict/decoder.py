@@ -314,9 +314,9 @@ class Decoder:
         try:
             if self._few_shapes(several):
                 rows, _ = self._rows_of(several)
-                places = self._places(rows)
-                self._rows.read(pieces, places, self._shape(several))
-                self._seat(rows, places)
+                indices = self._free_rows(rows)
+                self._rows.read(pieces, indices, self._shape(several))
+                self._seat(rows, indices)
                 return True
             if lead.state is None:
                 room = self._bucket(max(self._size(one.request) for one in several))
@@ -335,14 +335,14 @@ class Decoder:
         if lead in self._reading:
             self._reading.remove(lead)
         rows, copies = self._rows_of(several)
-        places = self._places(rows)
+        indices = self._free_rows(rows)
         if copies != [*range(len(first))]:
             order = _send(copies, self._device)
             first, state = first[order], state.select(order)
-        into = _send(places, self._device)
+        into = _send(indices, self._device)
         self.state.put(into, state)
         self._rows.join(into, first)
-        self._seat(rows, places)
+        self._seat(rows, indices)
         return True
 
     def _few_shapes(self, several: list[_Queued]) -> bool:
@@ -367,7 +367,7 @@ class Decoder:
             at += each
         return rows, copies
 
-    def _places(self, rows: list[_Row]) -> list[int]:
+    def _free_rows(self, rows: list[_Row]) -> list[int]:
         """The indices of free rows for these, of which there may have to be more."""
         if (free := self._slots.count(None)) < len(rows):
             self._resize(len(self._slots) - free + len(rows))
@@ -376,9 +376,9 @@ class Decoder:
             self.state.grow(self._bucket(longest))
         return [index for index, row in enumerate(self._slots) if row is None][: len(rows)]
 
-    def _seat(self, rows: list[_Row], places: list[int]) -> None:
+    def _seat(self, rows: list[_Row], indices: list[int]) -> None:
         """From now on these rows are decoded."""
-        for index, row in zip(places, rows):
+        for index, row in zip(indices, rows):
             self._slots[index] = row
             self._unfinished[row] = None
         self._changed = True

@@ -97,7 +97,8 @@ class RecordedStart:
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
         if math.prod(shape := few_shapes(inputs, self.limit)) > READ:
-            return self.model.start(inputs, room)  # type: ignore[no-any-return]
+            found: tuple[Tensor, Any] = self.model.start(inputs, room)
+            return found
         self._shape, self._room, sent = shape, room, filled(inputs, shape, self.device)
         self._given.setdefault(shape, torch.empty_like(sent)).copy_(sent)
         logits, state = self._begin(self._place, (shape, room))
