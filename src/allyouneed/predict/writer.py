@@ -120,6 +120,7 @@ class AfterSource:
     def __init__(self, model: Any, source: list[int]) -> None:
         self.model, self.source, self.limit, self.device = model, source, model.limit, model.device
         self.step, self.empty, self.buffers, self.read_on = model.step, model.empty, model.buffers, model.read_on
+        self.read = model.read_on
         self.compiled = model.compiled
 
     def start(self, inputs: Sequence[list[int]], room: int) -> tuple[Tensor, Any]:

@@ -181,11 +181,11 @@ def _compile_parts(model: Model) -> None:
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     heads = [module for module in model.modules() if isinstance(module, LMHead | MaskedHead)]
     forward = torch.compile(Block.forward, dynamic=True)
-    for module, name, eager, compiled in (
-        *((block, "forward", block.forward, partial(forward, block)) for block in blocks),
-        *((head, "loss", head.loss, torch.compile(head.loss, dynamic=True)) for head in heads),
-    ):
-        module.__dict__[name] = partial(_in_training, module, eager, compiled)
+    for block in blocks:
+        block.__dict__["forward"] = partial(_in_training, block, block.forward, partial(forward, block))
+    for head in heads:
+        compiled = torch.compile(head.loss, dynamic=True)
+        head.__dict__["loss"] = partial(_in_training, head, head.loss, compiled)
 
 
 def _in_training(
