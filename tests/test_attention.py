@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allyouneed.nn import attention
 from allyouneed.nn.attention import Attention, attend, self_attend
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.masks import Mask, Prepared
@@ -121,7 +122,7 @@ def test_a_prepared_mask_is_the_same_mask_for_every_layer():
             torch.testing.assert_close(
                 attend(q, k, v, prepared, weights=weights), attend(q, k, v, mask, weights=weights)
             )
-    assert [field.name for field in fields(Mask)] == ["allowed", "causal"]
+    assert [field.name for field in fields(Mask)] == ["allowed", "causal", "lengths"]
 
 
 @pytest.mark.parametrize("score", ["scaled_dot", "dot", "cosine", "parameter_free"])
@@ -196,3 +197,25 @@ def test_a_query_that_sees_nothing_is_opened_for_the_kernels_and_remembered():
     given = Mask(torch.tensor([[True] * 4, [False] * 4])[:, None, None])
     made = cache.mask(cache.positions(2), given).prepare(2, 4, torch.device("cpu"))
     assert made.sees[:, 0, :, 0].tolist() == [[True, True], [False, False]]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("queries", [7, 40])
+def test_compiled_training_tells_rows_apart_by_their_lengths(queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding that no mask hides: the same vectors and gradients."""
+    lengths = torch.tensor([40, 1, 23], device="cuda")
+    given = [x.cuda().bfloat16().requires_grad_() for x in make(b=3, tq=queries, tk=40, k=16, kv=16)]
+    packed, kernel = [], attention.varlen_attn
+
+    def count(*args):
+        packed.append(1)
+        return kernel(*args)
+
+    monkeypatch.setattr(attention, "varlen_attn", count)
+    results = []
+    for run in (attend, torch.compile(attend, backend="eager")):
+        out = run(*given, Mask.padding(lengths, 40))
+        results.append([out, *torch.autograd.grad(out.float().square().sum(), given)])
+        assert bool(packed) == (run is not attend)
+    for a, b in zip(*results):
+        torch.testing.assert_close(a.float(), b.float(), atol=0.05, rtol=0.05)

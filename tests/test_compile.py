@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from copy import deepcopy
 from functools import partial
 from types import SimpleNamespace
 
@@ -77,17 +78,17 @@ def test_twenty_shapes_are_compiled_at_most_twice(counters, monkeypatch):
     draw = random.Random(0)
     sizes = [(5, 5, 5), (1, 9, 4), (3, 1, 1), *[[draw.randint(2, 30) for _ in range(3)] for _ in range(17)]]
     model = Transformer(TransformerConfig(vocab=50, target_vocab=50, width=16, layers=1, heads=2, dropout=0.0))
-    names, eager = list(model.state_dict()), model.loss
+    names, eager = list(model.state_dict()), deepcopy(model)
     compile_loss(model, varied=True)
     for rows, source, target in sizes:
         ids, inputs, goals = (torch.randint(50, (rows, length)) for length in (source, target, target))
         batch = (ids, torch.randint(1, source + 1, (rows,)), inputs, goals, 0.1)
-        wanted = eager(*batch)
+        wanted = eager.loss(*batch)
         found = model.loss(*batch)
         torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-4)
-        for a, b in zip(gradients(model, found), gradients(model, wanted), strict=True):
+        for a, b in zip(gradients(model, found), gradients(eager, wanted), strict=True):
             torch.testing.assert_close(a, b, atol=1e-3, rtol=1e-3)
-    assert 1 <= counters["stats"]["unique_graphs"] <= 2
+    assert 3 <= counters["stats"]["unique_graphs"] <= 6, "a block of the encoder, one of the decoder, the head"
     assert not counters["graph_break"]
     assert list(model.state_dict()) == names
 
@@ -141,13 +142,13 @@ def test_recorded_passes_learn_what_compiled_ones_do(story, tmp_path, monkeypatc
 
 def test_several_micro_batches_are_not_recorded(monkeypatch):
     modes = []
-    monkeypatch.setattr(compiling.torch, "compile", lambda function, dynamic, mode: modes.append(mode) or function)
+    monkeypatch.setattr(compiling.torch, "compile", lambda function, dynamic, mode=None: modes.append(mode) or function)
     model = GPT(GPTConfig(vocab=20, width=8, layers=1, heads=1, context=6))
     stop_recording(model)
     compile_loss(model, varied=False, recorded=True)
     stop_recording(model)
     stop_recording(model)
-    assert modes == ["reduce-overhead", None]
+    assert modes == ["reduce-overhead", None, None], "the whole loss, then the blocks and the loss of the head"
 
 
 def test_training_is_compiled_and_evaluation_is_not(monkeypatch):
@@ -246,7 +247,7 @@ def test_a_trial_is_announced_and_only_if_there_is_one(tried):
     assert said == ["trying torch.compile, which takes about 40 s (as in an earlier run)"]
     said.clear()
     assert tried(Toy(), said=said, calls=2000, varied=True).compile
-    assert said == ["trying torch.compile, which takes about 240 s (assumed)"]
+    assert said == ["trying torch.compile, which takes about 60 s (assumed)"]
     said.clear()
     for how in ({"calls": 10}, {"wanted": "off"}, {"before": False}):
         assert not tried(Toy(), said=said, **how).compile

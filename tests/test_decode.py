@@ -283,9 +283,18 @@ def test_waiting_requests_start_together_and_rows_are_reused() -> None:
     ticks = []
     while decoder.busy:
         ticks.append([event.id for event in decoder.tick()])
-    assert ticks == [[0, 1, 2], [0, 1, 2], [3, 1, 2], [4, 1, 2], [4], [4]]
+    assert ticks == [[1, 2, 4], [1, 2, 4], [1, 2, 4], [1, 2, 0], [3, 0]]  # the longest first, then as they came
     assert stepper.starts == [3, 1, 1]
-    assert stepper.steps == [3, 3, 3, 1, 1]  # nobody steps for nothing: there are as many rows as answers
+    assert stepper.steps == [3, 3, 3, 3]  # nobody steps for nothing: there are as many rows as answers
+
+
+def test_a_longer_answer_does_not_overtake_those_that_came_before() -> None:
+    decoder = Decoder(ToyLM(7), 1)
+    ids = [decoder.add(Request([1], max_new=n)) for n in (3, 2)]
+    decoder.tick()
+    ids.append(decoder.add(Request([1], max_new=9)))
+    order = [event.id for _ in range(14) for event in decoder.tick()]
+    assert list(dict.fromkeys(order)) == ids
 
 
 def test_there_are_as_many_rows_as_answers_up_to_the_most() -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from allyouneed.decode.recorded import Recorded
 from allyouneed.decode.request import Event, Hypothesis, Request, alike
-from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER
-from allyouneed.decode.stepper import Stepper, bucket
+from allyouneed.decode.sample import CHUNK, NEVER, NO_TOKEN, NOT_A_NUMBER
+from allyouneed.decode.stepper import Stepper, bucket, part
 from allyouneed.errors import UserError
 
 
@@ -109,6 +109,7 @@ class BeamSearch:
         self.stepper, self.most, self._ids, self.exact = stepper, most, ids or count(), exact
         self.records = stepper.device.type == "cuda"
         self._step, self._extend = Recorded(self._stepped, lambda: stepper.buffers()), Recorded(self._extended)
+        self._longer = torch.compile(_longer) if stepper.compiled else _longer
         self._slots: list[Sentence | None] = []
         self._ahead = False  # whether the state has read the last tokens
         self._waiting: deque[Sentence] = deque()
@@ -223,7 +224,9 @@ class BeamSearch:
         if longest > self.state.room:
             self.state.grow(bucket(longest, self.stepper.limit, self.records))
         if self.records:
-            self._step(self._storage())
+            self.state.seen, beam = part(longest, self.state.room), self.live.logprob.shape[1]
+            second = beam > 1 and self.state.storage() is not None and self.state.turn()
+            self._step(self._storage(), (self.state.seen, second))
         else:
             self._stepped()
 
@@ -236,7 +239,8 @@ class BeamSearch:
     def _stepped(self) -> Tensor:
         if (beam := self.live.logprob.shape[1]) > 1:
             first = beam * torch.arange(len(self._slots), device=self.logits.device).unsqueeze(1)
-            self.state.reorder((self.live.parent + first).flatten(), stay=self.records)
+            stay = self.records and self.state.storage() is not None
+            self.state.reorder((self.live.parent + first).flatten(), stay)
         if self.records:  # what is done and free slots step too, from position 0, so that they never run out of room
             self.state.length.masked_fill_((self.terms.n >= self.terms.most).expand(-1, beam).flatten(), 0)
         logits = self.stepper.step(self.live.token.flatten(), self.state)
@@ -298,42 +302,49 @@ class BeamSearch:
 
     def _extended(self) -> Tensor:
         """One more token; which sentences are done, and which have logits that are NaN or inf: (2, B)"""
-        live, best, (n, most, eos, last, penalties) = self.live, self.best, self.terms
-        # All logits of a live hypothesis may be -inf: that model forbids every token.
-        bad = ~(self.logits.amax(-1).view_as(live.logprob) < float("inf")) & (live.logprob > NEVER)
-        n, beam = (n + 1).clamp(max=penalties.shape[1]), live.logprob.shape[1]  # free slots have no end
-        # 1. Extend: the 2·beam best continuations of each sentence.
-        found = _continued(live, self.logits, n, 2 * beam)
-        # 2. Finish: ends among the first `beam` compete for the answer; at max_new all continuations do. Of equals
-        # those that were here first win.
-        ends, full = found.token == eos, n == most
-        among_first = torch.arange(ends.shape[1], device=ends.device) < beam
-        score = found.logprob / penalties.gather(1, n - 1)
-        score = score.masked_fill(~torch.where(ends, among_first, full), NEVER)
+        live, best, n, flags, (score, *found) = self._longer(self.live, self.best, self.terms, self.logits)
         if self.record is not None:
             for name, value in zip(("score", "logprobs", "parents", "tokens"), (score, *found)):
                 self.record(f"beams.found.{name}", value)
-        new = _Best(score, found.logprob, found.tokens, n.expand_as(found.token), ends)
-        both = _columns(lambda x, y: torch.cat([x, y], dim=1), best, new)
-        order = both.score.sort(dim=1, descending=True, stable=True).indices[:, : best.score.shape[1]]
-        best = _columns(lambda x: _pick(x, order), both)
-        # 3. Keep the best `beam` others alive.
-        going = found._replace(logprob=found.logprob.masked_fill(ends, NEVER))
-        first = ends.int().sort(dim=1, stable=True).indices[:, :beam]
-        live = _columns(lambda x: _pick(x, first), going)
-        # 4. Stop at max_new, or if no live hypothesis can become one of the n best. A log-probability only falls, and
-        # its score is best with the penalty of the greatest length. Greedy search takes the first end.
-        bar = best.score.gather(1, last)
-        final = penalties.gather(1, (most - 1).clamp(min=0))
-        safe = (live.logprob[:, :1] / final <= bar) | ((bar > NEVER) if beam == 1 else False)
         if self.records:
             live, best = _columns(torch.Tensor.copy_, self.live, live), _columns(torch.Tensor.copy_, self.best, best)
             n = self.terms.n.copy_(n)
         self.live, self.best, self.terms = live, best, self.terms._replace(n=n)
-        return torch.cat([full | safe, bad.any(1, keepdim=True)], dim=1).T
+        return flags
 
 
-CHUNK = 128  # tokens of the vocabulary of which the likeliest stands for all, until it is among the best
+def _longer(
+    live: _Live, best: _Best, terms: _Terms, logits: Tensor
+) -> tuple[_Live, _Best, Tensor, Tensor, tuple[Tensor, ...]]:
+    """With one more token: the hypotheses, their length, the flags of `_extended`, and the continuations with their
+    scores."""
+    n, most, eos, last, penalties = terms
+    # All logits of a live hypothesis may be -inf: that model forbids every token.
+    bad = ~(logits.amax(-1).view_as(live.logprob) < float("inf")) & (live.logprob > NEVER)
+    n, beam = (n + 1).clamp(max=penalties.shape[1]), live.logprob.shape[1]  # free slots have no end
+    # 1. Extend: the 2·beam best continuations of each sentence.
+    found = _continued(live, logits, n, 2 * beam)
+    # 2. Finish: ends among the first `beam` compete for the answer; at max_new all continuations do. Of equals those
+    # that were here first win.
+    ends, full = found.token == eos, n == most
+    among_first = torch.arange(ends.shape[1], device=ends.device) < beam
+    score = found.logprob / penalties.gather(1, n - 1)
+    score = score.masked_fill(~torch.where(ends, among_first, full), NEVER)
+    new = _Best(score, found.logprob, found.tokens, n.expand_as(found.token), ends)
+    both = _columns(lambda x, y: torch.cat([x, y], dim=1), best, new)
+    order = both.score.sort(dim=1, descending=True, stable=True).indices[:, : best.score.shape[1]]
+    best = _columns(lambda x: _pick(x, order), both)
+    # 3. Keep the best `beam` others alive.
+    going = found._replace(logprob=found.logprob.masked_fill(ends, NEVER))
+    first = ends.int().sort(dim=1, stable=True).indices[:, :beam]
+    live = _columns(lambda x: _pick(x, first), going)
+    # 4. Stop at max_new, or if no live hypothesis can become one of the n best. A log-probability only falls, and its
+    # score is best with the penalty of the greatest length. Greedy search takes the first end.
+    bar = best.score.gather(1, last)
+    final = penalties.gather(1, (most - 1).clamp(min=0))
+    safe = (live.logprob[:, :1] / final <= bar) | ((bar > NEVER) if beam == 1 else False)
+    flags = torch.cat([full | safe, bad.any(1, keepdim=True)], dim=1).T
+    return live, best, n, flags, (score, *found)
 
 
 def _continued(live: _Live, logits: Tensor, n: Tensor, count: int) -> _Live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from allyouneed.randomness import GOLDEN, draw, mix, shifted, signed
@@ -10,6 +11,7 @@ from allyouneed.randomness import GOLDEN, draw, mix, shifted, signed
 FINE = 24  # bits of a uniform number: as many as float32 holds exactly
 WHOLE = 38  # a probability of 1 is 2^38, so that a product of both fits into 63 bits
 NEVER = float("-inf")  # the log-probability of the impossible
+CHUNK = 128  # tokens of the vocabulary of which the likeliest stands for all, until it is among the best
 
 NOT_A_NUMBER = (
     "the model's output is not a number (NaN): its weights are damaged or its training diverged; "
@@ -68,18 +70,25 @@ def choose(
 def _likeliest(logits: Tensor, top_k: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """The ids (B, most) of the top_k (B, 1) likeliest tokens, in their order, of equals the lower ones; and which of
     these places are taken."""
-    values, ids = logits.topk(most)  # which leaves open which of equals it takes
-    last = values.gather(1, (top_k - 1).clamp(0, most - 1))
-    above = values > last
-    beyond = logits.shape[1]
-    # Of the tokens that are equal to the last one, the lower ids. A float holds them exactly: up to 2^24.
-    falling = torch.arange(beyond, 0, -1, dtype=torch.float32, device=logits.device)
-    equal = torch.where(logits == last, falling, 0.0).topk(most).values
-    rank = torch.arange(most, device=logits.device)
-    stays = (equal > 0) & (rank < top_k - above.sum(1, keepdim=True))
-    found = torch.cat([torch.where(above, ids, beyond), torch.where(stays, beyond - equal.long(), beyond)], dim=1)
-    found = found.sort(dim=1).values[:, :most]
-    return found.clamp(max=beyond - 1), found < beyond
+    (rows, vocab), device = logits.shape, logits.device
+    chunks = -(-vocab // CHUNK)
+    logits = F.pad(logits, (0, chunks * CHUNK - vocab), value=NEVER).unflatten(1, (chunks, CHUNK))
+    ids = torch.arange(chunks * CHUNK, device=device).view(1, chunks, CHUNK).expand(rows, -1, -1)
+    if most < chunks:  # they are in the chunks whose likeliest tokens are the likeliest
+        best = logits.amax(2).sort(dim=1, descending=True, stable=True).indices[:, :most].sort(dim=1).values
+        logits, ids = (x.gather(1, best.unsqueeze(2).expand(-1, -1, CHUNK)) for x in (logits, ids))
+    last = logits.flatten(1).topk(most).values.gather(1, (top_k - 1).clamp(0, most - 1)).unsqueeze(2)
+    above, equal = logits > last, (logits == last) & (ids < vocab)
+    taken = above | (equal & (_counted(equal) <= top_k.unsqueeze(2) - above.sum((1, 2), keepdim=True)))
+    place = torch.where(taken, _counted(taken) - 1, most).flatten(1)
+    found = ids.new_zeros(rows, most + 1).scatter(1, place, ids.flatten(1))[:, :most]
+    return found, torch.arange(most, device=device) < taken.sum((1, 2)).unsqueeze(1)
+
+
+def _counted(yes: Tensor) -> Tensor:
+    """How many there are up to each place: (B, C, N) -> (B, C, N)"""
+    inside = yes.cumsum(2)
+    return inside + (inside[..., -1].cumsum(1) - inside[..., -1]).unsqueeze(2)
 
 
 def _cut(logits: Tensor, weight: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ class State(Protocol):
     """What a model remembers between steps, one row per hypothesis: a KVCache, a recurrent or convolutional state."""
 
     length: Tensor  # (B,) tokens seen, on the device
+    seen: int | None  # places of each row that are read, all if None; what has no places ignores it
 
     def put(self, inputs: Tensor, other: Any) -> None:
         """Copy what `other` holds into these inputs, each with all its beams: requests join."""
@@ -20,6 +21,9 @@ class State(Protocol):
     def reorder(self, rows: Tensor, stay: bool = False) -> None:
         """Row i becomes what row rows[i] was: beams. Rows of one input stay in their block. `stay`: so do the tensors
         in their places."""
+
+    def turn(self) -> bool:
+        """Before a reorder in place: what it reads and what it writes change places; whether they are as at first."""
 
     def select(self, inputs: Tensor) -> Any:
         """A new State with these inputs, each with all its beams: finished ones leave, and an input may come twice."""
@@ -69,6 +73,9 @@ class Stepper(Protocol):
     def read_on(self, inputs: Sequence[Any], state: Any) -> Tensor:
         """Logits (B, V) after the next tokens of each ragged input, of which the first `piece` are read."""
 
+    def read(self, ids: Tensor, lengths: Tensor, state: Any) -> Tensor:
+        """The same for rows (B, T) of such lengths (B,), padded on the right."""
+
     def step(self, tokens: Tensor, state: Any) -> Tensor:
         """One token per row, (B,) -> logits (B, V) after it; the state advances by one."""
 
@@ -88,3 +95,9 @@ def bucket(tokens: int, limit: int | None, records: bool) -> int:
         return -(-tokens // piece) * piece
     room = max(64, power)
     return room if limit is None else min(room, -(-limit // 16) * 16)
+
+
+def part(tokens: int, room: int) -> int:
+    """Of a room, the part that is read if the longest row has so many tokens: one of a few sizes."""
+    piece = max(32, (1 << (tokens - 1).bit_length()) // 8)
+    return min(room, -(-tokens // piece) * piece)

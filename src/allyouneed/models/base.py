@@ -229,8 +229,10 @@ class LanguageModel(Writer):
         return self.read_on(inputs, state), state
 
     def read_on(self, inputs: Sequence[Sequence[int]], state: Any) -> Tensor:
-        """The next tokens of ragged prompts; logits (B, V) of what comes next."""
-        ids, lengths = pad(inputs, self.device)
+        return self.read(*pad(inputs, self.device), state)
+
+    def read(self, ids: Tensor, lengths: Tensor, state: Any) -> Tensor:
+        """The next tokens of prompts (B, T), right-padded; logits (B, V) of what comes next."""
         return self.choices(last(self.ahead(ids, state=state, count=lengths), lengths))
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
@@ -277,7 +279,10 @@ class Translator(Writer):
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
         """Read ragged source sentences; logits (B, V) of the first target token."""
-        source, lengths = pad(inputs, self.device)
+        return self.begin(*pad(inputs, self.device), room)
+
+    def begin(self, source: Tensor, lengths: Tensor, room: int) -> tuple[Tensor, Any]:
+        """The same for sentences (B, S), right-padded."""
         state = self.body.begin(source, lengths, room)
         return self.step(torch.full_like(lengths, self.config.bos), state), state
 

@@ -34,6 +34,7 @@ class _State:
         self.length = length  # (B,) on the device
         self.source = source or {}  # each (inputs, …), right-padded with zeros or False
         self.beams = beams  # rows per input: B = inputs · beams
+        self.spare: dict[str, Tensor] = {}  # the parts before they were reordered in place
 
     def positions(self, count: int) -> Tensor:
         """Where the next `count` tokens of each row go: (B, count)."""
@@ -46,13 +47,21 @@ class _State:
 
     def reorder(self, rows: Tensor, stay: bool = False) -> None:
         """Row i becomes what row rows[i] was. Beams stay with their input, so the source stays as it is. `stay`: the
-        tensors are written in place."""
-        parts = {name: t.index_select(0, rows) for name, t in self.parts.items()}
-        length = self.length[rows]
+        rows are those of the spare tensors, after a `turn`, and those of now are written in place."""
         if stay:
-            parts = {name: self.parts[name].copy_(t) for name, t in parts.items()}
-            length = self.length.copy_(length)
-        self.parts, self.length = parts, length
+            for name, t in self.parts.items():
+                torch.index_select(self.spare[name], 0, rows, out=t)
+            self.length.copy_(self.length[rows])
+        else:
+            self.parts, self.length = {name: t[rows] for name, t in self.parts.items()}, self.length[rows]
+
+    def turn(self) -> bool:
+        """Exchange the parts for the spare ones; whether they are the first of the two now."""
+        if [t.shape for t in self.spare.values()] != [t.shape for t in self.parts.values()]:
+            self.spare = {name: torch.empty_like(t) for name, t in self.parts.items()}
+        self.parts, self.spare = self.spare, self.parts
+        now, before = (next(iter(parts.values())).data_ptr() for parts in (self.parts, self.spare))
+        return now < before
 
     def expand(self, beams: int) -> Self:
         """Each row `beams` times, one after another; the source is stored once for all of them."""
@@ -77,7 +86,7 @@ class _State:
         for mine, theirs, at in ((self.parts, other.parts, rows), (self.source, other.source, inputs)):
             for name, t in theirs.items():
                 mine[name] = _fit(mine[name], t)
-                mine[name][at] = 0
+                mine[name].index_fill_(0, at, 0)
                 where: tuple[Any, ...] = (at, *(slice(size) for size in t.shape[1:]))
                 mine[name][where] = t.to(mine[name].dtype)
 
@@ -87,6 +96,7 @@ class RecurrentState(_State):
     room."""
 
     room = 1 << 62
+    seen: int | None = None
 
     def grow(self, room: int) -> None:
         """There is always room."""
@@ -98,7 +108,7 @@ class RecurrentState(_State):
 class LayerCache(NamedTuple):
     """One layer of a KVCache during one forward pass."""
 
-    k: Tensor  # (B, Hkv, room, K), a view of the cache
+    k: Tensor  # (B, Hkv, seen, K), a view of the cache
     v: Tensor
     rows: Tensor  # (B, 1): 0, 1, …
     at: Tensor  # (B, T) positions of the new tokens
@@ -114,7 +124,10 @@ class KVCache(_State):
     """Keys and values of the tokens so far, "k" and "v" (B, L, Hkv, room, K): zeros at first, written in place,
     right-padded. So nobody pads on the left, a ragged batch gives what single prompts give, and a prompt may come in
     pieces. Of an encoded source it holds "k" and "v" (inputs, L, Hkv, S, K), and "real" (inputs, S), False at padding.
+    Of each row, only the first `seen` places are read, if the caller knows that there is nothing behind them.
     """
+
+    seen: int | None = None
 
     @property
     def room(self) -> int:
@@ -122,21 +135,22 @@ class KVCache(_State):
 
     def mask(self, at: Tensor, given: Mask) -> Mask:
         """Tokens at the positions `at` (B, T) see themselves and all before them, as far as `given` allows."""
-        past = torch.arange(self.room, device=at.device) <= at[:, None, :, None]  # (B, 1, T, room)
+        past = torch.arange(self.room, device=at.device)[: self.seen] <= at[:, None, :, None]  # (B, 1, T, seen)
         if given.allowed is None:
             return Prepared(past)  # which never hides a token from itself
         if given.allowed.size(-1) != self.room:
             raise ValueError(f"the mask is for {given.allowed.size(-1)} keys, the cache has room for {self.room}")
-        return Mask(past & given.allowed)
+        return Mask(past & given.allowed[..., : self.seen])
 
     def layers(self, at: Tensor) -> Iterator[LayerCache]:
         """What each layer needs in a forward pass over tokens at the positions `at` (B, T), one after the other."""
         k, v, rows = self.parts["k"], self.parts["v"], torch.arange(at.size(0), device=at.device)[:, None]
-        return (LayerCache(k[:, i], v[:, i], rows, at) for i in range(k.size(1)))
+        return (LayerCache(k[:, i, :, : self.seen], v[:, i, :, : self.seen], rows, at) for i in range(k.size(1)))
 
     def storage(self) -> list[tuple[int, torch.Size]]:
-        """Where its tensors are. They stay there until it grows."""
-        return [(t.data_ptr(), t.shape) for t in (self.length, *self.parts.values(), *self.source.values())]
+        """Where its tensors are, whichever are the spare ones. They stay there until it grows."""
+        both = *self.parts.values(), *self.spare.values()
+        return sorted((t.data_ptr(), t.shape) for t in (self.length, *both, *self.source.values()))
 
     def grow(self, room: int) -> None:
         """Make room for at least so many tokens."""

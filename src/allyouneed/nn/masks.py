@@ -16,15 +16,17 @@ class Mask:
 
     allowed  (B, 1, 1|Tq, Tk) bool with the true B: the keys that exist, or those that each query may see
     causal   position i sees j <= i: itself and the past (the input is shifted by one, so a token may see itself)
+    lengths  (B,) of the keys, if `allowed` hides only their padding
     """
 
     allowed: Tensor | None = None
     causal: bool = False
+    lengths: Tensor | None = None
 
     @staticmethod
     def padding(lengths: Tensor, size: int) -> Mask:
         """Rows with these true lengths (B,), right-padded to `size`."""
-        return Mask(real(lengths, size)[:, None, None])
+        return Mask(real(lengths, size)[:, None, None], lengths=lengths)
 
     def tensor(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
         """(B|1, 1, 1|Tq, Tk) bool, or None if every query may see every key."""
@@ -47,7 +49,7 @@ class Mask:
         allowed = self.tensor(queries, keys, device)
         assert allowed is not None
         sees = allowed.any(-1, keepdim=True)
-        return Prepared(allowed | ~sees, sees=sees)
+        return Prepared(allowed | ~sees, lengths=None if self.causal else self.lengths, sees=sees)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ from torch import Tensor
 from allyouneed.decode.recorded import Recorded
 from allyouneed.decode.request import Event, Request, alike
 from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER, choose, greedy, uniform
-from allyouneed.decode.stepper import State, Stepper, bucket
+from allyouneed.decode.stepper import State, Stepper, bucket, part
 from allyouneed.errors import UserError
 
 FEW, MOST = 64, 1024  # the smallest and the largest number of tokens that a choice looks at instead of all
+READ = 4096  # tokens, padding included, that are read by a recording: with more, the device is what takes the time
 
 
 class _Mode(NamedTuple):
@@ -30,8 +32,8 @@ class _Mode(NamedTuple):
 
 
 class _Rows:
-    """The rows of a state, and what their requests ask for, in tensors that stay where they are: so both parts of a
-    tick, a step and the choice of tokens, can be recorded."""
+    """The rows of a state, and what their requests ask for, in tensors that stay where they are: so all that a tick
+    does, reading prompts, a step and the choice of tokens, can be recorded."""
 
     logits: Tensor  # (B, V) after the last token of each row, as soon as one has joined
 
@@ -44,7 +46,10 @@ class _Rows:
         self.temperature, self.top_p, self.guidance = self._parts
         self.mode = _Mode()
         self._step = Recorded(self._stepped, lambda: stepper.buffers())
-        self._choices: dict[_Mode, Recorded] = {}
+        self._choice = Recorded(self._chosen)
+        self._prompts: dict[tuple[int, int], Tensor] = {}  # by their number and length: ids, how many, and their row
+        self._shape = 0, 0
+        self._reading = Recorded(self._read, lambda: stepper.buffers())
         self._best, self._sample = greedy, choose
         if stepper.compiled:
             self._best, self._sample = torch.compile(greedy), torch.compile(choose)
@@ -75,9 +80,24 @@ class _Rows:
     def step(self) -> None:
         """The last token of each row is read."""
         if self.records:
-            self._step(self.state.storage())
+            self._step(self.state.storage(), self.state.seen)
         else:
             self._stepped()
+
+    def read(self, inputs: Sequence[Sequence[int]], rows: Sequence[int], shape: tuple[int, int]) -> None:
+        """Read prompts into free rows, padded to so many of such a length: with the last one, once more."""
+        self._shape, sent = shape, filled(inputs, shape, self.tokens.device, rows)
+        self._prompts.setdefault(shape, torch.empty_like(sent)).copy_(sent)
+        self._reading(self.state.storage(), self._shape)
+
+    def _read(self) -> Tensor:
+        given = self._prompts[self._shape]
+        ids, lengths, rows = given[:, :-2], given[:, -2], given[:, -1]
+        state = self.stepper.empty(*ids.shape)
+        logits = self.stepper.read(ids, lengths, state)
+        self.state.put(rows, state)
+        self.join(rows, logits)
+        return self.logits
 
     def _stepped(self) -> Tensor:
         # Free rows step too, always from position 0, so that they never run out of room.
@@ -90,9 +110,7 @@ class _Rows:
         """The next token of each row, which stays in `tokens`, and the bits of its log-probability: (2, B) int32."""
         if not self.records:
             return self._chosen()
-        if self.mode not in self._choices:
-            self._choices[self.mode] = Recorded(self._chosen)
-        return self._choices[self.mode](self.logits.data_ptr())
+        return self._choice(self.logits.data_ptr(), self.mode)
 
     def _chosen(self) -> Tensor:
         logits, mode = self.logits, self.mode
@@ -109,6 +127,22 @@ class _Rows:
         self.tokens.copy_(tokens[self.asked] if mode.guided else tokens)
         self.made += 1
         return torch.stack([self.tokens.int(), logprobs.view(torch.int32)])
+
+
+def few_shapes(inputs: Sequence[Any], limit: int | None) -> tuple[int, int]:
+    """To how many inputs of which length these are padded, so that there are few such shapes."""
+    longest = max(16, 1 << (max(map(len, inputs)) - 1).bit_length())
+    return 1 << (len(inputs) - 1).bit_length(), longest if limit is None else min(longest, limit)
+
+
+def filled(
+    inputs: Sequence[Sequence[int]], shape: tuple[int, int], device: torch.device, *more: Sequence[int]
+) -> Tensor:
+    """Ids padded on the right to a shape (B, T), and behind them their number and what `more` says of each: (B, T + …).
+    What is missing is the last input, once more."""
+    count, size = shape
+    rows = [[*ids, *[0] * (size - len(ids)), len(ids), *some] for ids, *some in zip(inputs, *more)]
+    return _send(rows + rows[-1:] * (count - len(rows)), device)
 
 
 def _send(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
@@ -136,6 +170,7 @@ class _Queued:
     id: int
     request: Request
     answers: range
+    arrived: int  # the tick
     state: State | None = None  # of a long input: one row for each of request.inputs
     read: int = 0  # its tokens so far
 
@@ -160,6 +195,9 @@ class Decoder:
     tick late, so that the device never waits; a stopped row then runs one more step, which nobody reads. There the
     number of rows is a power of two, and a state is kept for each, so that its recorded steps can be used again.
 
+    Of the requests that wait, those that came first join first, and of those that came together the longest answers:
+    otherwise a few long ones may be left at the end, with most rows free.
+
     `exact`: on a CPU, with one thread and matrices stored by columns, an answer has not only the same tokens but the
     same bits. Only inputs of one length are read together, and there are at least two rows, for a product with one row
     adds in another order.
@@ -173,8 +211,9 @@ class Decoder:
         self.lag = 1 if self.records else 0
         self._rows: Any = None  # _Rows, if there are any
         self._kept: dict[int, _Rows] = {}  # if steps are recorded, by the number of rows
-        self._ids = ids or count()
+        self._ids, self._ticks = ids or count(), 0
         self._waiting: deque[_Queued] = deque()
+        self._ordered = True  # those that wait
         self._reading: deque[_Queued] = deque()  # long inputs
         self._slots: list[_Row | None] = []
         self._unfinished: dict[_Row, None] = {}  # rows that still have events to come
@@ -196,7 +235,8 @@ class Decoder:
         id = next(self._ids)
         for first in range(0, request.answers, self.most):
             answers = range(first, min(first + self.most, request.answers))
-            self._waiting.append(_Queued(id, request, answers))
+            self._waiting.append(_Queued(id, request, answers, self._ticks))
+        self._ordered = False
         return id
 
     def _size(self, request: Request) -> int:
@@ -226,6 +266,7 @@ class Decoder:
         """One more token for every row, a piece of a long input, and a first token for those that join."""
         events: list[Event] = []
         stepped = any(self._slots)
+        self._ticks += 1
         if stepped:
             self._step()
         joined = self._join(events)
@@ -244,6 +285,8 @@ class Decoder:
         longest = max(row.size + row.made for row in self._slots if row)
         if longest > self.state.room:
             self.state.grow(self._bucket(longest))
+        if self.records:
+            self.state.seen = part(longest, self.state.room)
         self._send_settings()
         self._rows.step()
 
@@ -255,6 +298,9 @@ class Decoder:
         # A join costs as much as several steps. So if many wait, none joins before an eighth of the rows is free.
         if self.most - answers < min(len(self._waiting), self.most // 8):
             answers = self.most
+        if not self._ordered:
+            self._waiting = deque(sorted(self._waiting, key=lambda one: (one.arrived, -one.request.max_new)))
+            self._ordered = True
         while self._waiting and (not answers or answers + len(self._waiting[0].answers) <= self.most):
             one = self._waiting.popleft()
             answers += len(one.answers)
@@ -270,6 +316,12 @@ class Decoder:
         end = None if piece is None else lead.read + piece
         pieces = [given[lead.read : end] for one in several for given in one.request.inputs]
         try:
+            if self._few_shapes(several):
+                rows, _ = self._rows_of(several)
+                indices = self._free_rows(rows)
+                self._rows.read(pieces, indices, self._shape(several))
+                self._seat(rows, indices)
+                return True
             if lead.state is None:
                 room = self._bucket(max(self._size(one.request) for one in several))
                 first, state = self.stepper.start(pieces, room)
@@ -286,35 +338,54 @@ class Decoder:
             return False
         if lead in self._reading:
             self._reading.remove(lead)
-        self._take_rows(several, first, state)
+        rows, copies = self._rows_of(several)
+        indices = self._free_rows(rows)
+        if copies != [*range(len(first))]:
+            order = _send(copies, self._device)
+            first, state = first[order], state.select(order)
+        into = _send(indices, self._device)
+        self.state.put(into, state)
+        self._rows.join(into, first)
+        self._seat(rows, indices)
         return True
 
-    def _take_rows(self, new: list[_Queued], first: Tensor, state: State) -> None:
-        """Copy the states of inputs that have been read into free rows, once for every answer."""
+    def _few_shapes(self, several: list[_Queued]) -> bool:
+        """Whether these prompts are read as one of few shapes, which are recorded: short ones for one answer each."""
+        if not self.records or self.stepper.piece is None or several[0] in self._reading:
+            return False
+        alone = all(len(one.answers) == len(one.request.inputs) == 1 for one in several)
+        return alone and math.prod(self._shape(several)) <= READ
+
+    def _shape(self, several: list[_Queued]) -> tuple[int, int]:
+        return few_shapes([one.request.input for one in several], self.stepper.limit)
+
+    def _rows_of(self, new: list[_Queued]) -> tuple[list[_Row], list[int]]:
+        """A row for each input of every answer, and which of the inputs it has read."""
         rows, copies, at, limit = list[_Row](), list[int](), 0, self.stepper.limit
         for one in new:
             request, size, each = one.request, self._size(one.request), len(one.request.inputs)
             most = request.max_new if limit is None else min(request.max_new, limit - size + 1)
             for answer in one.answers:
-                row = _Row(one.id, request, answer, size, most)
-                self._unfinished[row] = None
-                rows += [row] * each
+                rows += [_Row(one.id, request, answer, size, most)] * each
                 copies += range(at, at + each)
             at += each
+        return rows, copies
+
+    def _free_rows(self, rows: list[_Row]) -> list[int]:
+        """The indices of free rows for these, of which there may have to be more."""
         if (free := self._slots.count(None)) < len(rows):
             self._resize(len(self._slots) - free + len(rows))
         longest = max(row.size for row in rows)
         if longest > self.state.room:
             self.state.grow(self._bucket(longest))
-        indices = [index for index, row in enumerate(self._slots) if row is None][: len(rows)]
+        return [index for index, row in enumerate(self._slots) if row is None][: len(rows)]
+
+    def _seat(self, rows: list[_Row], indices: list[int]) -> None:
+        """From now on these rows are decoded."""
         for index, row in zip(indices, rows):
             self._slots[index] = row
-        self._changed, into = True, _send(indices, self._device)
-        if copies != [*range(at)]:
-            order = _send(copies, self._device)
-            first, state = first[order], state.select(order)
-        self.state.put(into, state)
-        self._rows.join(into, first)
+            self._unfinished[row] = None
+        self._changed = True
 
     def _resize(self, rows: int) -> None:
         """A state with at least so many rows. Where rows are added, all keep their indices."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,12 @@ import torch
 from torch import Tensor
 
 from allyouneed.decode.beam import BeamSearch
+from allyouneed.decode.recorded import Recorded
 from allyouneed.decode.request import Event, Request
 from allyouneed.decode.stepper import Stepper
 from allyouneed.errors import UserError
-from allyouneed.predict.decoder import Decoder
+from allyouneed.models.base import Translator
+from allyouneed.predict.decoder import READ, Decoder, few_shapes, filled
 
 
 class Writer:
@@ -28,7 +31,9 @@ class Writer:
     """
 
     def __init__(self, stepper: Stepper, lock: threading.RLock | None = None) -> None:
-        self.stepper, self.lock, self.exact = stepper, lock or threading.RLock(), False
+        recorded = isinstance(stepper, Translator) and stepper.device.type == "cuda"
+        self.stepper: Any = RecordedStart(stepper) if recorded else stepper
+        self.lock, self.exact = lock or threading.RLock(), False
         self._engines: dict[int, Decoder | BeamSearch] = {}  # by the beam; 0: tokens are chosen one by one
         self._sessions: list[Session] = []
         self._owners: dict[int, tuple[Session, int]] = {}  # by the id of a request: whose it is, and its beam
@@ -72,6 +77,42 @@ class Writer:
                 session.close(event.id, event.answer if event.error is None else None)
 
 
+class RecordedStart:
+    """A translator on CUDA that reads its sources, padded to one of few shapes, by a recording. What `start` returns
+    holds until the next call."""
+
+    prompted, piece = False, None
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.limit, self.device = model, model.limit, model.device
+        self.step, self.empty, self.buffers = model.step, model.empty, model.buffers
+        self.read_on, self.read = model.read_on, model.read_on  # a row holds no input
+        self._given: dict[tuple[int, int], Tensor] = {}  # by their shape: ids, and how many
+        self._shape, self._room = (0, 0), 0
+        self._begin = Recorded(self._begun, lambda: model.buffers())
+        self._place: int | None = 0  # None: each call makes new tensors
+
+    @property
+    def compiled(self) -> bool:
+        return bool(self.model.compiled)
+
+    def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
+        if math.prod(shape := few_shapes(inputs, self.limit)) > READ:
+            found: tuple[Tensor, Any] = self.model.start(inputs, room)
+            return found
+        self._shape, self._room, sent = shape, room, filled(inputs, shape, self.device)
+        self._given.setdefault(shape, torch.empty_like(sent)).copy_(sent)
+        logits, state = self._begin(self._place, (shape, room))
+        self._place = None if state.storage() is None else 0
+        if shape[0] > len(inputs):
+            logits, state = logits[: len(inputs)], state.select(torch.arange(len(inputs), device=self.device))
+        return logits, state
+
+    def _begun(self) -> Any:
+        given = self._given[self._shape]
+        return self.model.begin(given[:, :-1], given[:, -1], self._room)
+
+
 class AfterSource:
     """A translator that has read its source, as a language model of its target."""
 
@@ -80,6 +121,7 @@ class AfterSource:
     def __init__(self, model: Any, source: list[int]) -> None:
         self.model, self.source, self.limit, self.device = model, source, model.limit, model.device
         self.step, self.empty, self.buffers, self.read_on = model.step, model.empty, model.buffers, model.read_on
+        self.read = model.read_on
         self.compiled = model.compiled
 
     def start(self, inputs: Sequence[list[int]], room: int) -> tuple[Tensor, Any]:

@@ -11,26 +11,28 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.fetch import cache_folder
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
+from allyouneed.nn.block import Block
+from allyouneed.nn.heads import LMHead, MaskedHead
 from allyouneed.runtime import Runtime, can_compile
 from allyouneed.storage.wholefile import write_json
 from allyouneed.training.feed import Feed
 from allyouneed.training.memory import is_out_of_memory
 
 LEAST_GAIN = 1.05  # compiled code with a smaller speed-up is not worth it
-# What is assumed of the first run of a model on a machine. For varied shapes it takes VARIED times as long.
-SECONDS, GAIN, VARIED = 60.0, {"cuda": 2.0, "cpu": 1.2}, 4
+# What is assumed of the first run of a model on a machine.
+SECONDS, GAIN = 60.0, {"cuda": 2.0, "cpu": 1.2}
 
 
 class Cost(NamedTuple):
@@ -110,7 +112,9 @@ class Trial:
 
     def give_up(self) -> None:
         """Make the model's loss eager again."""
-        self.model.__dict__.pop("loss", None)
+        for module in self.model.modules():
+            for name in ("loss", "forward"):
+                module.__dict__.pop(name, None)
         self.model.zero_grad(set_to_none=True)
         torch.use_deterministic_algorithms(self.runtime.deterministic)
 
@@ -131,7 +135,7 @@ class Trial:
             cost = Cost(float(known["seconds"]), float(known["gain"]), "as in an earlier run")
             if cost.seconds >= 0 and 0 < cost.gain < math.inf:
                 return cost
-        return Cost(SECONDS * VARIED if self.varied else SECONDS, GAIN["cuda" if self.cuda else "cpu"], "assumed")
+        return Cost(SECONDS, GAIN["cuda" if self.cuda else "cpu"], "assumed")
 
     def remember(self, cost: Cost) -> None:
         """Write the cost for the next run, unless the cache cannot be written."""
@@ -154,6 +158,9 @@ def compile_loss(model: Model, *, varied: bool, recorded: bool = False) -> None:
     """Compile the model's loss for training; evaluation, decoding and traces stay eager. The compiled loss is an
     attribute of the instance, so that no wrapper changes the names of tensors on disk. `recorded`: the kernels of a
     pass are recorded as a CUDA graph and started at once, which the host does much faster than one by one."""
+    if varied and any(isinstance(module, Block) for module in model.modules()):
+        _compile_parts(model)
+        return
     eager = model.loss
     # dynamic=None: the compiler assumes fixed sizes until another shape comes.
     compiled = torch.compile(eager, dynamic=True if varied else None, mode="reduce-overhead" if recorded else None)
@@ -166,6 +173,26 @@ def compile_loss(model: Model, *, varied: bool, recorded: bool = False) -> None:
 
     loss.recorded = recorded  # type: ignore[attr-defined]
     model.__dict__["loss"] = loss
+
+
+def _compile_parts(model: Model) -> None:
+    """For varied shapes, compile the blocks, which have one code, and the losses of heads: about as fast as the whole
+    loss, of which the compiler takes minutes for any shape."""
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    heads = [module for module in model.modules() if isinstance(module, LMHead | MaskedHead)]
+    forward = torch.compile(Block.forward, dynamic=True)
+    for block in blocks:
+        block.__dict__["forward"] = partial(_in_training, block, block.forward, partial(forward, block))
+    for head in heads:
+        compiled = torch.compile(head.loss, dynamic=True)
+        head.__dict__["loss"] = partial(_in_training, head, head.loss, compiled)
+
+
+def _in_training(
+    module: nn.Module, eager: Callable[..., Any], compiled: Callable[..., Any], *args: Any, **named: Any
+) -> Any:
+    usable = module.training and named.get("trace") is None and 1 not in _sizes([*args, *named.values()])
+    return (compiled if usable else eager)(*args, **named)
 
 
 def stop_recording(model: Model) -> None:
