@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("case", nargs="*", help="a case, or the beginning of the names of several (default: all)")
     parser.add_argument("--repeats", type=int, default=30, help="timed calls per side (%(default)s)")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="torch threads (%(default)s)")
+    parser.add_argument("--cpu-time", action="store_true", help="count the time on the CPU, as if nobody else had work")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of a case")
     parser.add_argument("--quick", action="store_true", help="3 repeats, to see that it works; writes nothing")
     options = parser.parse_args(arguments)
@@ -45,7 +46,10 @@ def main(arguments: list[str]) -> int:
             failed = max(failed, int(bool(options.case)))  # only what was asked for by name is missing
             continue
         try:
-            result = run(case, repeats=repeats, warm_up=warm_up, threads=options.threads, command=command)
+            result = run(
+                case, repeats=repeats, warm_up=warm_up, threads=options.threads, command=command,
+                cpu_time=options.cpu_time,
+            )  # fmt: skip
         except UserError as error:
             print(f"{case.name}: {error}", file=sys.stderr)
             failed = 1

@@ -113,7 +113,9 @@ def ratio(peer: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
     return {"ratio": float(np.median(a) / np.median(b)), "low": low, "high": high}
 
 
-def run(case: Case, *, repeats: int, warm_up: int, threads: int, command: str) -> dict[str, Any]:
+def run(
+    case: Case, *, repeats: int, warm_up: int, threads: int, command: str, cpu_time: bool = False
+) -> dict[str, Any]:
     """Prepare, check and time a case; returns the numbers and all that is needed to read them."""
     torch.set_num_threads(threads)
     here = {peer.name for peer in case.peers if peer.installed}
@@ -121,7 +123,7 @@ def run(case: Case, *, repeats: int, warm_up: int, threads: int, command: str) -
         prepared = case.prepare(here, Path(scratch), **case.options)
         if case.rounds:
             repeats, warm_up = case.rounds, 0
-        seconds = measure(prepared.sides, repeats, warm_up)
+        seconds = measure(prepared.sides, repeats, warm_up, time.process_time if cpu_time else time.perf_counter)
         scores = prepared.scores() if prepared.scores else {}
     assert torch.get_num_threads() == threads, "a side has changed the number of threads"
     return {

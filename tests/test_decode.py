@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from allyouneed.decode import Request, choose, greedy, uniform
 from allyouneed.decode.stepper import bucket
 from allyouneed.errors import UserError
-from allyouneed.predict.decoder import Decoder
+from allyouneed.predict.decoder import AHEAD, Decoder
 from allyouneed.run import load
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import read_tensors
@@ -284,7 +284,7 @@ def test_waiting_requests_start_together_and_rows_are_reused() -> None:
     while decoder.busy:
         ticks.append([event.id for event in decoder.tick()])
     assert ticks == [[1, 2, 4], [1, 2, 4], [1, 2, 4], [1, 2, 0], [3, 0]]  # the longest first, then as they came
-    assert stepper.starts == [3, 1, 1]
+    assert stepper.starts == [3, 2]  # the last one is read beside the fourth, and waits for a row
     assert stepper.steps == [3, 3, 3, 3]  # nobody steps for nothing: there are as many rows as answers
 
 
@@ -295,6 +295,29 @@ def test_a_longer_answer_does_not_overtake_those_that_came_before() -> None:
     ids.append(decoder.add(Request([1], max_new=9)))
     order = [event.id for _ in range(14) for event in decoder.tick()]
     assert list(dict.fromkeys(order)) == ids
+
+
+def test_what_is_read_before_a_row_is_free_can_be_cancelled() -> None:
+    stepper = ToyLM(7)
+    decoder = Decoder(stepper, 2)
+    _, _, third, fourth = (decoder.add(Request([1], max_new=n)) for n in (2, 4, 4, 4))
+    events = [event for _ in range(3) for event in decoder.tick()]
+    assert stepper.starts == [2, 2]
+    decoder.cancel(fourth)
+    while decoder.busy:
+        events += decoder.tick()
+    assert [event.id for event in events].count(third) == 4
+    assert fourth not in {event.id for event in events}
+
+
+def test_only_some_tokens_are_read_before_rows_are_free() -> None:
+    stepper = ToyLM(7)
+    decoder = Decoder(stepper, 4)
+    for n, size in ((6, 1), (6, 1), (6, 1), (5, 1), (4, AHEAD - 8), (4, 8), (4, 1)):
+        decoder.add(Request([1] * size, max_new=n))
+    while decoder.busy:
+        decoder.tick()
+    assert stepper.starts == [4, 2, 1]
 
 
 def test_there_are_as_many_rows_as_answers_up_to_the_most() -> None:
@@ -325,7 +348,7 @@ def test_several_answers_read_their_input_once() -> None:
         while decoder.busy:
             for event in decoder.tick():
                 got.setdefault((event.id, event.answer), []).extend([] if event.token is None else [event.token])
-        assert stepper.starts == ([2] if most == 8 else [1, 1, 2])
+        assert stepper.starts == ([2] if most == 8 else [2, 2])  # once for all answers that fit together
         assert got[second, 0] == alone(stepper, other)[0]
         for number in range(5):
             lonely = Request([3, 1], max_new=9, temperature=1.0, seed=5 + number, stop={0})

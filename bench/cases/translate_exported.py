@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 from allyouneed.metrics import translation_scores
 from allyouneed.run import Run, load, train
-from bench.cases.translate_marian import ROWS, in_batches
+from bench.cases.translate_marian import HF, ROWS, generate, in_batches
 from bench.harness import OURS, Case, Peer, Prepared, same
 
 MAX_NEW = 64
@@ -73,6 +74,20 @@ def ct2_side(run: Run, folder: Path, numbers: str) -> Callable[[Ids], Ids]:
     return translate
 
 
+def hf_side(run: Run, folder: Path) -> Callable[[Ids], Ids]:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import transformers
+
+    run.export(folder, "hf", say=lambda line: None)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    return partial(generate, model, 1, MAX_NEW)
+
+
+def is_marian(model: Any) -> bool:
+    """Whether transformers has a model like this one."""
+    return not model.prenorm and model.positions == "sinusoidal_half" and bool(model.output_bias)
+
+
 def prepare(peers: set[str], folder: Path, run: str, sentences: str) -> Prepared:
     """`run` is a trained translator; without one, a small one is trained on the built-in phrases."""
     loaded = (
@@ -99,6 +114,8 @@ def prepare(peers: set[str], folder: Path, run: str, sentences: str) -> Prepared
     if CT2 in peers:
         sides[CT2] = partial(cut, ct2_side(loaded, folder / "ct2", "float32"))
         sides[INT8] = partial(cut, ct2_side(loaded, folder / "int8", "int8"))
+    if HF in peers and is_marian(loaded.recipe.model):
+        sides[HF] = partial(cut, hf_side(loaded, folder / "hf"))
     answers = {name: side() for name, side in sides.items()}
     exact = all(answers[name] == answers[OURS] for name in answers if name != INT8)
     checked = same("every side but int8 gives the same ids for every sentence", exact)
@@ -119,9 +136,11 @@ CASES = (
         "translate-exported",
         f"The first test sentences through a trained Transformer by greedy search, {ROWS} sentences at a time, CPU: "
         "ours, and the same run exported to ONNX Runtime (a loop in NumPy over its graph with a cache) and to "
-        "CTranslate2, both on batches sorted by length. `--set run=RUN` takes a run of your own.",
+        "CTranslate2, and if it is a Marian (model.prenorm=false model.positions=sinusoidal_half "
+        "model.output_bias=true model.activation=silu) to transformers, each on batches sorted by length. "
+        "`--set run=RUN` takes a run of your own.",
         "tokens",
-        [Peer(ONNX, "onnxruntime"), Peer(CT2, "ctranslate2")],
+        [Peer(ONNX, "onnxruntime"), Peer(CT2, "ctranslate2"), Peer(HF, "transformers")],
         prepare,
         options={"run": "", "sentences": "256"},
     ),

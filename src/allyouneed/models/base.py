@@ -192,6 +192,10 @@ class Writer(Model):
 
     def read_on(self, inputs: Sequence[Any], state: Any) -> Tensor:
         """Logits (B, V) after the next tokens of each prompt."""
+        return self.read(*pad(inputs, self.device), state)
+
+    def read(self, ids: Tensor, lengths: Tensor, state: Any) -> Tensor:
+        """The same for prompts (B, T), right-padded."""
         raise NotImplementedError
 
 
@@ -227,9 +231,6 @@ class LanguageModel(Writer):
         """Read ragged prompts; logits (B, V) of what comes next."""
         state = self.empty(len(inputs), max(room, *map(len, inputs)))
         return self.read_on(inputs, state), state
-
-    def read_on(self, inputs: Sequence[Sequence[int]], state: Any) -> Tensor:
-        return self.read(*pad(inputs, self.device), state)
 
     def read(self, ids: Tensor, lengths: Tensor, state: Any) -> Tensor:
         """The next tokens of prompts (B, T), right-padded; logits (B, V) of what comes next."""

@@ -100,7 +100,8 @@ def write(
 ) -> Iterator[Outcome]:
     """The answer to each prompt, or its error, in order. Prompts are read as they are needed; each makes one request,
     for decode.n_best answers. `show` gets the pieces of the first answer while it is decoded; beam search has none.
-    Those that are read together are sorted by length, so that similar ones start together; with `show` only for beams.
+    The longest of those that are read together start first, so that similar ones start together and none is left at the
+    end; with `show` they keep their order, but for beams.
     """
     source, shows, beams = iter(prompts), iter([show]), decode.method == "beam"
     most = 8 * decode.batch if beams else max(1, 4 * decode.batch // decode.n_best)  # requests at a time
@@ -112,7 +113,7 @@ def write(
             more = not due if beams else 2 * len(drafts) <= most and len(due) < 2 * most
             several = list(enumerate(islice(source, (most - len(drafts)) * more)))
             ids = dict[int, int]()
-            for i, prompt in sorted(several, key=lambda item: len(item[1].ids) * (beams or not show)):
+            for i, prompt in sorted(several, key=lambda item: -len(item[1].ids) * (beams or not show)):
                 ids[i] = session.add(request_for(prompt, decode, tokenizer.eos))
                 drafts[ids[i]] = Drafts(tokenizer, decode, [next(shows, None)])
             due.extend(ids[i] for i, _ in several)

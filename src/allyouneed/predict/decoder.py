@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ from allyouneed.errors import UserError
 
 FEW, MOST = 64, 1024  # the smallest and the largest number of tokens that a choice looks at instead of all
 READ = 4096  # tokens, padding included, that are read by a recording: with more, the device is what takes the time
+AHEAD = 1024  # tokens that are read together on a CPU, even if there are not free rows for all of them
 
 
 class _Mode(NamedTuple):
@@ -175,6 +176,15 @@ class _Queued:
     read: int = 0  # its tokens so far
 
 
+class _Ready(NamedTuple):
+    """Answers whose input has been read, into the rows of a state from `at` on. They join when rows are free."""
+
+    queued: _Queued
+    at: int
+    first: Tensor  # logits after each row of the state
+    state: State
+
+
 @dataclass
 class _PendingTokens:
     """Tokens on their way to the host, and their owners: (index, row, whether this is its last token by length)."""
@@ -215,6 +225,7 @@ class Decoder:
         self._waiting: deque[_Queued] = deque()
         self._ordered = True  # those that wait
         self._reading: deque[_Queued] = deque()  # long inputs
+        self._ready: deque[_Ready] = deque()
         self._slots: list[_Row | None] = []
         self._unfinished: dict[_Row, None] = {}  # rows that still have events to come
         self._pending: deque[_PendingTokens] = deque()
@@ -252,6 +263,7 @@ class Decoder:
         if answer is None:
             self._waiting = deque(one for one in self._waiting if one.id != id)
             self._reading = deque(one for one in self._reading if one.id != id)
+            self._ready = deque(one for one in self._ready if one.queued.id != id)
         for row in [row for row in self._unfinished if row.id == id and answer in (None, row.answer)]:
             del self._unfinished[row]
             self._leave(row)
@@ -259,7 +271,7 @@ class Decoder:
     @property
     def busy(self) -> bool:
         """Whether a tick has anything left to do."""
-        return bool(self._waiting or self._reading or self._unfinished or self._pending)
+        return any((self._waiting, self._reading, self._ready, self._unfinished, self._pending))
 
     @torch.inference_mode()
     def tick(self) -> list[Event]:
@@ -280,7 +292,7 @@ class Decoder:
 
     def _step(self) -> None:
         taken = sum(row is not None for row in self._slots)
-        if 2 * taken <= len(self._slots) and not self._waiting and not self._reading:
+        if 2 * taken <= len(self._slots) and not (self._waiting or self._reading or self._ready):
             self._resize(taken)
         longest = max(row.size + row.made for row in self._slots if row)
         if longest > self.state.room:
@@ -291,23 +303,47 @@ class Decoder:
         self._rows.step()
 
     def _join(self, events: list[Event]) -> bool:
-        """Start waiting requests as far as there is room for them: short inputs in one ragged batch, and of a long one
-        the next piece. Whether any has joined the rows."""
-        answers = len(self._taken()) + sum(len(one.answers) for one in self._reading)
-        short, piece = list[_Queued](), self.stepper.piece
-        # A join costs as much as several steps. So if many wait, none joins before an eighth of the rows is free.
-        if self.most - answers < min(len(self._waiting), self.most // 8):
-            answers = self.most
+        """What has been read joins as far as rows are free. Then waiting requests start: short inputs in one ragged
+        batch, and of a long one the next piece. Whether any has joined the rows."""
+        joined, short, piece = self._join_ready(), list[_Queued](), self.stepper.piece
+        for one in [] if self._ready else self._next():
+            (short if piece is None or len(one.request.input) <= piece else self._reading).append(one)
+        groups = alike(short, lambda one: one.request) if self.exact else [short]
+        read = [self._read_inputs(several, events) for several in (*groups, [*self._reading][:1]) if several]
+        return any([joined, *read])
+
+    def _next(self) -> list[_Queued]:
+        """The waiting requests that start now. To read inputs and to join costs as much as several steps. So if many
+        wait, none starts before an eighth of the rows is free. On a CPU reading is what takes the time: there the next
+        ones are read as well, and join one by one."""
+        answers, found, tokens = self._answers(), list[_Queued](), 0
+        if self.most - answers < (min(len(self._waiting), self.most // 8) if self.records else 1):
+            return []
         if not self._ordered:
             self._waiting = deque(sorted(self._waiting, key=lambda one: (one.arrived, -one.request.max_new)))
             self._ordered = True
-        while self._waiting and (not answers or answers + len(self._waiting[0].answers) <= self.most):
-            one = self._waiting.popleft()
-            answers += len(one.answers)
-            (short if piece is None or len(one.request.input) <= piece else self._reading).append(one)
-        groups = alike(short, lambda one: one.request) if self.exact else [short]
-        joined = [self._read_inputs(several, events) for several in (*groups, [*self._reading][:1]) if several]
-        return any(joined)
+        while self._waiting and len(found) < self.most:
+            one = self._waiting[0]
+            fits = not answers or answers + len(one.answers) <= self.most
+            answers, tokens = answers + len(one.answers), tokens + len(one.request.input)
+            if not fits and (self.records or tokens > AHEAD):
+                break
+            found.append(self._waiting.popleft())
+        return found
+
+    def _answers(self) -> int:
+        """How many have rows, or will have them when their long input has been read."""
+        return len(self._taken()) + sum(len(one.answers) for one in self._reading)
+
+    def _join_ready(self) -> bool:
+        """Answers whose inputs have been read join as far as rows are free: whether any do."""
+        answers, new = self._answers(), list[_Ready]()
+        while self._ready and (not answers or answers + len(self._ready[0].queued.answers) <= self.most):
+            new.append(self._ready.popleft())
+            answers += len(new[-1].queued.answers)
+        for _, together in groupby(new, key=lambda one: id(one.state)):
+            self._take_rows(list(together))
+        return bool(new)
 
     def _read_inputs(self, several: list[_Queued], events: list[Event]) -> bool:
         """Read inputs, or the next piece of a long one, and after the last piece let its answers join: whether any has.
@@ -317,7 +353,7 @@ class Decoder:
         pieces = [given[lead.read : end] for one in several for given in one.request.inputs]
         try:
             if self._few_shapes(several):
-                rows, _ = self._rows_of(several)
+                rows, _ = self._rows_of((one, 0) for one in several)
                 indices = self._free_rows(rows)
                 self._rows.read(pieces, indices, self._shape(several))
                 self._seat(rows, indices)
@@ -338,16 +374,11 @@ class Decoder:
             return False
         if lead in self._reading:
             self._reading.remove(lead)
-        rows, copies = self._rows_of(several)
-        indices = self._free_rows(rows)
-        if copies != [*range(len(first))]:
-            order = _send(copies, self._device)
-            first, state = first[order], state.select(order)
-        into = _send(indices, self._device)
-        self.state.put(into, state)
-        self._rows.join(into, first)
-        self._seat(rows, indices)
-        return True
+        at = 0
+        for one in several:
+            self._ready.append(_Ready(one, at, first, state))
+            at += len(one.request.inputs)
+        return self._join_ready()
 
     def _few_shapes(self, several: list[_Queued]) -> bool:
         """Whether these prompts are read as one of few shapes, which are recorded: short ones for one answer each."""
@@ -359,16 +390,28 @@ class Decoder:
     def _shape(self, several: list[_Queued]) -> tuple[int, int]:
         return few_shapes([one.request.input for one in several], self.stepper.limit)
 
-    def _rows_of(self, new: list[_Queued]) -> tuple[list[_Row], list[int]]:
-        """A row for each input of every answer, and which of the inputs it has read."""
-        rows, copies, at, limit = list[_Row](), list[int](), 0, self.stepper.limit
-        for one in new:
+    def _take_rows(self, new: list[_Ready]) -> None:
+        """Copy the states of inputs that have been read together into free rows, once for every answer."""
+        rows, copies = self._rows_of((one.queued, one.at) for one in new)
+        indices, first, state = self._free_rows(rows), new[0].first, new[0].state
+        if copies != [*range(len(first))]:
+            order = _send(copies, self._device)
+            first, state = first[order], state.select(order)
+        into = _send(indices, self._device)
+        self.state.put(into, state)
+        self._rows.join(into, first)
+        self._seat(rows, indices)
+
+    def _rows_of(self, new: Iterable[tuple[_Queued, int]]) -> tuple[list[_Row], list[int]]:
+        """A row for each input of every answer, and which row of the state that has read them it copies: those of a
+        request begin at the number beside it."""
+        rows, copies, limit = list[_Row](), list[int](), self.stepper.limit
+        for one, at in new:
             request, size, each = one.request, self._size(one.request), len(one.request.inputs)
             most = request.max_new if limit is None else min(request.max_new, limit - size + 1)
             for answer in one.answers:
                 rows += [_Row(one.id, request, answer, size, most)] * each
                 copies += range(at, at + each)
-            at += each
         return rows, copies
 
     def _free_rows(self, rows: list[_Row]) -> list[int]:
