@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import io
 import json
 import os
@@ -417,3 +418,42 @@ def test_random_bodies_are_answered_or_refused(http: Any) -> None:
 def test_a_kind_of_values_that_there_is_not_is_named(http: Any) -> None:
     said = refusal(http.post("/trace", json={"model": named("gpt"), "input": "The dog", "kinds": ["weight"]}))
     assert "not weight" in said
+
+
+@pytest.mark.slow
+def test_many_random_bodies_are_answered_or_refused(http: Any) -> None:
+    send_random(http, 300)
+    before = pages()
+    print(send_random(http, 10_000 if FULL else 1500), before, pages())
+    assert pages() < 1.05 * before
+
+
+def pages() -> int:
+    """What this process has in memory."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+@pytest.mark.slow
+def test_what_schemathesis_makes_of_the_schema_is_answered_or_refused(http: Any, address: str) -> None:
+    schemathesis = pytest.importorskip("schemathesis")
+    hypothesis = pytest.importorskip("hypothesis")
+    cases, operations = 0, list(schemathesis.openapi.from_url(f"{address}/openapi.json").get_all_operations())
+    for operation in operations:
+
+        @hypothesis.settings(
+            max_examples=100 if FULL else 10, deadline=None, database=None, derandomize=True,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )  # fmt: skip
+        @hypothesis.given(case=operation.ok().as_strategy())
+        def check(case: Any) -> None:
+            nonlocal cases
+            cases += 1
+            answer = case.call(base_url=address)
+            assert answer.status_code < 500, (case.path, case.body, answer.text)
+
+        check()
+    assert len(operations) > 20
+    assert cases > 5 * len(operations)
+    assert idle(http)
+    print(f"{cases} cases of {len(operations)} operations")
