@@ -121,25 +121,25 @@ def test_every_room_is_in_the_plan():
 
 # Lines of each room, at most: raised by a decision, never to make a change fit.
 BUDGETS = {
-    "nn": 1780,
-    "models": 2005,
-    "decode": 715,
+    "nn": 1835,
+    "models": 2010,
+    "decode": 765,
     "storage": 1050,
     "word2vec": 470,
     "text": 1450,
     "data": 8330,
     "metrics": 440,
     "figures": 1500,
-    "predict": 3960,
+    "predict": 4280,
     "tasks": 2510,
     "exchange": 3410,
     "engines": 420,
-    "training": 3290,
+    "training": 3320,
     "look": 1400,
-    "serve": 150,
+    "serve": 1665,
     "lectures": 3150,
     "exercises": 450,
-    "cli": 1370,
+    "cli": 1480,
     "": 1630,  # "": the files that are in no room
 }
 

@@ -11,7 +11,7 @@ import typer
 
 from allyouneed.cli import common
 from allyouneed.cli.common import argument, flag, load, option
-from allyouneed.errors import UserError, option_name
+from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 from allyouneed.terminal import write
 
@@ -57,8 +57,7 @@ def serve_command(
     if not loopback and not key:
         if not insecure:
             raise UserError(
-                f"{host} can be reached by others: give {option_name('--key')} KEY or ${KEY}, or "
-                f"{option_name('--insecure')} to serve everyone"
+                f"{host} can be reached by others: give --key KEY or ${KEY}, or --insecure to serve everyone"
             )
         shown = "anyone who can reach this address may ask: there is no key"
         write(f"\033[31m{shown}\033[0m" if sys.stderr.isatty() else shown, err=True)
