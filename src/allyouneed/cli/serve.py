@@ -21,23 +21,25 @@ if TYPE_CHECKING:
 KEY = "AYN_API_KEY"
 
 
-def number(metavar: str, low: int, high: int, help: str) -> Any:
-    return typer.Option(metavar=metavar, min=low, max=high, help=help)
+def number(name: str, metavar: str, low: int, high: int, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, min=low, max=high, help=help)
 
 
 def serve_command(
     run: Annotated[list[str] | None, argument("RUN…", "Folders of runs.")] = None,
     host: Annotated[str, option("ADDRESS", "Where to listen; another than this machine needs a key.")] = "127.0.0.1",
-    port: Annotated[int, number("PORT", 0, 65535, "0: any free one.")] = 8000,
-    key: Annotated[str, option("KEY", f"What every request must show.  [default: ${KEY}]")] = "",
+    port: Annotated[int, number("--port", "PORT", 0, 65535, "0: any free one.")] = 8000,
+    key: Annotated[str, option("KEY", f"What every request must show.  [default: ${KEY}]", "--key")] = "",
     insecure: Annotated[bool, flag("--insecure", "Listen elsewhere without a key.")] = False,
-    rows: Annotated[int, number("N", 1, 4096, "Answers decoded together, per run.")] = 32,
-    waiting: Annotated[int, number("N", 1, 100_000, "Requests that may wait, per run.")] = 128,
-    cache: Annotated[int, number("MIB", 1, 1 << 20, "Memory of what rows remember, per run.")] = 1024,
-    seconds: Annotated[int, number("S", 1, 86_400, "The longest time of an answer.")] = 300,
-    threads: Annotated[int, number("N", 1, 4096, "CPU threads; with 1 answers never differ in a bit.")] = 1,
+    rows: Annotated[int, number("--rows", "N", 1, 4096, "Answers decoded together, per run.")] = 32,
+    waiting: Annotated[int, number("--waiting", "N", 1, 100_000, "Requests that may wait, per run.")] = 128,
+    cache: Annotated[int, number("--cache", "MIB", 1, 1 << 20, "Memory of what rows remember, per run.")] = 1024,
+    seconds: Annotated[int, number("--seconds", "S", 1, 86_400, "The longest time of an answer.")] = 300,
+    threads: Annotated[
+        int, number("--threads", "N", 1, 4096, "CPU threads; with 1 answers never differ in a bit.")
+    ] = 1,
     cors: Annotated[list[str] | None, option("ORIGIN", "A page elsewhere that may ask; may be repeated.")] = None,
-    ray: Annotated[int, number("REPLICAS", 0, 1024, "Serve through Ray Serve with so many replicas.")] = 0,
+    ray: Annotated[int, number("--ray", "REPLICAS", 0, 1024, "Serve through Ray Serve with so many replicas.")] = 0,
     device: common.Device = "auto",
     precision: common.Precision = "auto",
     engine: common.Engine = "torch",
@@ -52,6 +54,8 @@ def serve_command(
     """
     if not run:
         raise UserError("name the runs to serve: ayn serve RUN [RUN …]")
+    if strange := [one for one in cors or () if not one.startswith(("http://", "https://"))]:
+        raise UserError(f"--cors {strange[0]} is not the origin of a page: write it as https://example.org")
     key = key or os.environ.get(KEY, "")
     loopback = _is_loopback(host)
     if not loopback and not key:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -306,7 +307,14 @@ class Writing(Predictor):
 
     def state_bytes(self, tokens: int) -> int:
         """What is remembered of one row with so many tokens."""
-        return sum(part.nbytes for part in self.model.empty(1, tokens).parts.values())
+        least, more = self._state_bytes
+        return least + more * tokens
+
+    @cached_property
+    def _state_bytes(self) -> tuple[int, int]:
+        """Of a row without tokens, and of each token."""
+        one, two = (sum(t.nbytes for t in self.model.empty(1, size).parts.values()) for size in (16, 32))
+        return 2 * one - two, (two - one) // 16
 
     def request(self, given: Any, decode: DecodeConfig) -> Request:
         """An input that was read, as the writer takes it."""

@@ -1,5 +1,6 @@
 """One endpoint per task."""
 
+import asyncio
 import base64
 import binascii
 import io
@@ -7,7 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
 
 from allyouneed.errors import UserError
 from allyouneed.predict.inputs import BETWEEN, MARKS
@@ -129,26 +131,31 @@ def routes(runs: Runs) -> APIRouter:
         if not processor.tokenizers:
             raise UserError(f"{served.name} has no tokenizer: its words are read by their letters")
         tokenizer = processor.tokenizers["tokenizer.json"]
-        found = [tokenizer.encode(text) for text in served.texts(body.input)]
+        found = await asyncio.to_thread(tokenizer.encode_batch, served.texts(body.input))
         shown = [{"ids": ids, "tokens": [tokenizer.token(id) for id in ids]} for ids in found]
         return {"model": served.name, "answers": shown}
 
     @router.post("/trace")
-    async def trace(body: Trace) -> dict[str, Any]:
+    async def trace(body: Trace) -> Response:
         """What the model computes for a text: values by the path of their module, with their axes."""
         served = runs.find(body.model, TEXTS, "read texts")
         served.settings(body.decode)
         (text,) = served.texts(body.input)
         if len(text) > LONGEST_TRACE:
             raise UserError(f"input: a trace is made of at most {LONGEST_TRACE:,} characters")
-        found = await served.worker.call(lambda: served.run.trace(text, *body.kinds, **body.decode))
-        if (numbers := sum(one.value.numel() for one in found.values())) > served.limits.numbers:
-            raise UserError(f"these are {numbers:,} numbers: name kinds, such as weights, or give a shorter text")
-        values = {
-            name: {"axes": [axis._asdict() for axis in one.axes], "value": one.value.tolist()}
-            for name, one in found.items()
-        }
-        return {"model": served.name, "values": values}
+
+        def compute() -> Response:
+            found = served.run.trace(text, *body.kinds, **body.decode)
+            if (numbers := sum(one.value.numel() for one in found.values())) > served.limits.numbers:
+                raise UserError(f"these are {numbers:,} numbers: name kinds, such as weights, or give a shorter text")
+            values = {
+                name: {"axes": [axis._asdict() for axis in one.axes], "value": one.value.tolist()}
+                for name, one in found.items()
+            }
+            return JSONResponse({"model": served.name, "values": values})
+
+        made: Response = await served.worker.call(compute)
+        return made
 
     return router
 

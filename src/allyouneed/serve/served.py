@@ -65,8 +65,8 @@ class Served:
     def several(self, given: str | list[str]) -> list[str]:
         """What a client gives, as a list."""
         several = [given] if isinstance(given, str) else given
-        if len(several) > self.limits.texts:
-            raise UserError(f"{len(several):,} inputs are given, and this server takes {self.limits.texts} at a time")
+        if len(several) > (most := min(self.limits.texts, self.limits.waiting)):
+            raise UserError(f"{len(several):,} inputs are given, and this server takes {most} at a time")
         return several
 
     def texts(self, given: str | list[str]) -> list[str]:
