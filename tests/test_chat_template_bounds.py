@@ -18,6 +18,11 @@ from allyouneed.text import Tokenizer
 from test_chat_templates import theirs
 
 
+def turn(text: str) -> list[dict[str, str]]:
+    """The message of a user."""
+    return [{"role": "user", "content": text}]
+
+
 def grown(start: str, step: str, end: str = "''", turns: int = 99) -> str:
     """A template with a value that grows."""
     loop = f"{{% for i in range({turns}) %}}{{% set ns.x = {step} %}}{{% endfor %}}"
@@ -226,7 +231,7 @@ def outcome(template: str, tokenizer: Tokenizer) -> tuple[str, str]:
     """What came of a template, a text or a sentence, and that."""
     began, found = time.process_time(), ("", "")
     try:
-        found = "a text", fill_template(template, "hello", tokenizer, {})
+        found = "a text", fill_template(template, turn("hello"), tokenizer, {})
     except UserError as error:
         found = "a sentence", str(error)
     assert time.process_time() - began < BOUNDED, template[:500]
@@ -244,10 +249,10 @@ def test_a_template_without_bounds_is_refused(template: str, tokenizer: Tokenize
 
 
 def test_a_template_without_an_end_is_refused(tokenizer: Tokenizer, little_memory: None) -> None:
-    assert fill_template("a" * MOST_TEMPLATE, "hello", tokenizer, {}) == "a" * MOST_TEMPLATE
+    assert fill_template("a" * MOST_TEMPLATE, turn("hello"), tokenizer, {}) == "a" * MOST_TEMPLATE
     for template in ("a" * (MOST_TEMPLATE + 1), "{{ 1 }}" * 10**6):
         with pytest.raises(UserError, match=f"the chat template has {len(template):,} characters, and the most is"):
-            fill_template(template, "hello", tokenizer, {})
+            fill_template(template, turn("hello"), tokenizer, {})
 
 
 @pytest.mark.parametrize(

@@ -465,6 +465,11 @@ CHATS: dict[str, list[dict[str, Any]]] = {
 NAMED = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
+def turn(text: str) -> list[dict[str, str]]:
+    """The message of a user."""
+    return [{"role": "user", "content": text}]
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return Tokenizer.train(["abc"] * 3, TextConfig(kind="char"))
@@ -499,7 +504,7 @@ def test_turns_that_a_template_refuses_are_told() -> None:
 def test_a_text_is_filled_in_as_the_turn_of_the_user(tokenizer: Tokenizer) -> None:
     text = CHATS["one message"][0]["content"]
     for name in ("llama 3", "qwen 3", "granite"):
-        assert fill_template(TEMPLATES[name], text, tokenizer, NAMED) == theirs(
+        assert fill_template(TEMPLATES[name], turn(text), tokenizer, NAMED) == theirs(
             TEMPLATES[name], CHATS["one message"], None, **NAMED, pad_token=tokenizer.token(tokenizer.pad or 0)
         )
 
@@ -507,14 +512,14 @@ def test_a_text_is_filled_in_as_the_turn_of_the_user(tokenizer: Tokenizer) -> No
 def test_a_long_text_is_filled_in(tokenizer: Tokenizer) -> None:
     text = "a long text with spaces, " * 40_000
     for name in ("qwen 3", "mistral", "gemma", "llama 3"):
-        assert text.strip() in fill_template(TEMPLATES[name], text, tokenizer, NAMED)
+        assert text.strip() in fill_template(TEMPLATES[name], turn(text), tokenizer, NAMED)
 
 
 def test_templates_are_filled_in_threads(tokenizer: Tokenizer) -> None:
     found: list[str] = []
 
     def work(text: str) -> None:
-        found.extend(fill_template(TEMPLATES["qwen 3"], text, tokenizer, {}) for _ in range(50))
+        found.extend(fill_template(TEMPLATES["qwen 3"], turn(text), tokenizer, {}) for _ in range(50))
 
     threads = [threading.Thread(target=work, args=(text,)) for text in ("aa", "bb", "cc")]
     for thread in threads:
@@ -526,6 +531,6 @@ def test_templates_are_filled_in_threads(tokenizer: Tokenizer) -> None:
 
 
 def test_a_template_knows_the_date(tokenizer: Tokenizer) -> None:
-    assert fill_template("{{ strftime_now('%Y') }}", "a", tokenizer, {}) in map(
+    assert fill_template("{{ strftime_now('%Y') }}", turn("a"), tokenizer, {}) in map(
         str, range(2024, datetime.now().year + 1)
     )

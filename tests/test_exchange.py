@@ -31,6 +31,11 @@ transformers = pytest.importorskip("transformers")
 PNG = b"\x89PNG"
 
 
+def turn(text: str) -> list[dict[str, str]]:
+    """The message of a user."""
+    return [{"role": "user", "content": text}]
+
+
 def saved(name: str, path: Path, **options: Any) -> Path:
     """A small model as transformers saves it."""
     kind, config = CASES[name]
@@ -472,7 +477,7 @@ def test_a_template_that_reaches_too_far_is_refused(template, chatting, tmp_path
     import_run(chatting, tmp_path / "run", say=lambda line: None)
     tokenizer = load(tmp_path / "run").task.tokenizer
     with pytest.raises(UserError, match="the chat template of this run cannot be used: "):
-        fill_template(template, "hello", tokenizer, {})
+        fill_template(template, turn("hello"), tokenizer, {})
 
 
 def test_a_template_without_an_end_is_not_imported(chatting, tmp_path):
