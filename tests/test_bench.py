@@ -134,7 +134,7 @@ def test_a_result_is_complete_valid_and_readable(tmp_path):
 
 def test_the_rate_is_work_over_the_median(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(harness, "measure", lambda sides, repeats, warm_up: measure(sides, repeats, warm_up, clock))
+    monkeypatch.setattr(harness, "measure", lambda sides, repeats, warm_up, _: measure(sides, repeats, warm_up, clock))
     sides = {OURS: clock.side("a", [0.5]), "peer": clock.side("b", [1.0])}
     result = harness.run(case(sides), repeats=2, warm_up=0, threads=1, command="")
     assert [side["rate"] for side in result["sides"].values()] == [200, 100]
