@@ -34,7 +34,7 @@ from commands import ayn, mistake
 from conftest import TINY_LM
 
 AYN = [sys.executable, "-m", "allyouneed"]
-COMMANDS = ["train", "test", "use", "look", "import", "export", "info", "lecture", "exercise", "list"]
+COMMANDS = ["train", "test", "use", "look", "serve", "import", "export", "info", "lecture", "exercise", "list"]
 
 
 # Help

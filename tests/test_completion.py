@@ -60,7 +60,9 @@ def tab(folder: Path) -> Tab:
 
 
 def test_commands_and_options(tab: Tab) -> None:
-    assert tab("") == ["train", "test", "use", "look", "import", "export", "info", "lecture", "exercise", "list"]
+    assert tab("") == [
+        *("train", "test", "use", "look", "serve", "import", "export", "info", "lecture", "exercise", "list")
+    ]
     assert tab("tr") == ["train"]
     assert tab("train", "--res") == ["--resume"]
     assert tab("--deb") == ["--debug"]

@@ -87,10 +87,10 @@ BAD_COMPLETIONS = {
     "a wrong type": ({"temperature": "hot"}, "temperature"),
     "a negative number": ({"temperature": -1}, "temperature"),
     "too many answers": ({"n": 17, "temperature": 1}, "17 answers are asked for, and this server gives 16"),
-    "too many tokens": ({"max_tokens": 100_000}, "100000 new tokens are asked for, and this server writes 2048"),
+    "too many tokens": ({"max_tokens": 100_000}, "100,000 new tokens are asked for, and this server writes 2,048"),
     "a number that is too large": ({"max_tokens": 10**30}, "decode.max_new"),
-    "too many texts": ({"prompt": ["a"] * 129}, "129 texts are given"),
-    "too many lists of tokens": ({"prompt": [[1]] * 129}, "129 texts are given"),
+    "too many texts": ({"prompt": ["a"] * 129}, "129 inputs are given"),
+    "too many lists of tokens": ({"prompt": [[1]] * 129}, "129 inputs are given"),
     "too long": ({"prompt": "dog " * 50_000}, "a text has 200,000 characters"),
     "too many tokens in a prompt": ({"prompt": [5] * 40}, "the prompt has 40 tokens"),
     "an unknown token": ({"prompt": [10**6]}, "there is no token 1000000"),
@@ -221,7 +221,7 @@ def test_no_path_of_a_client_is_opened(http: Any, tmp_path: Path, monkeypatch: p
         for answer in answers:
             assert answer.status_code < 500, answer.text
             assert SECRET not in answer.text
-        assert "choose a file" in answers[12].json()["error"]
+        assert "choose a file" in answers[12].json()["error"]["message"]
     assert not [path for path in opened if path.startswith(str(tmp_path)) or "secret" in path or "image.png" in path]
 
 
@@ -230,7 +230,7 @@ def test_an_image_for_a_run_that_reads_texts_is_refused(http: Any) -> None:
         for content in (b"", b"x", b"\xff" * 9, base64.b64decode(png(8, 8))):
             answer = http.post(f"/look/{run}", content=content)
             assert answer.status_code == 400, answer.text
-            assert "texts" in answer.json()["error"]
+            assert "texts" in answer.json()["error"]["message"]
 
 
 def test_questions_of_the_page_are_checked(http: Any) -> None:

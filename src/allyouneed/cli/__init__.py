@@ -33,8 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""\b
-Train, test and use every model of the Transformer lectures, for example:
-  ayn train translate/transformer""",
+ayn train translate/transformer  # every model of the Transformer lectures""",
 )
 UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it that newer versions of typer have
 

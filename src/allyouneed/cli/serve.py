@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.cli import common
 from allyouneed.cli.common import argument, flag, load, option
 from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
@@ -19,39 +18,51 @@ if TYPE_CHECKING:
     from allyouneed.run import Run
 
 KEY = "AYN_API_KEY"
+HERE = "127.0.0.1"
 
 
-def number(name: str, metavar: str, low: int, high: int, help: str) -> Any:
-    return typer.Option(name, metavar=metavar, min=low, max=high, help=help)
+def number(name: str, metavar: str, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=help, show_default=False)
 
 
 def serve_command(
-    run: Annotated[list[str] | None, argument("RUN…", "Folders of runs.")] = None,
-    host: Annotated[str, option("ADDRESS", "Where to listen; another than this machine needs a key.")] = "127.0.0.1",
-    port: Annotated[int, number("--port", "PORT", 0, 65535, "0: any free one.")] = 8000,
-    key: Annotated[str, option("KEY", f"What every request must show.  [default: ${KEY}]", "--key")] = "",
+    run: Annotated[list[str] | None, argument("RUN…")] = None,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.", show_default=False)] = HERE,
+    port: Annotated[int, number("--port", "PORT", "8000; 0: any free one.")] = 8000,
+    key: Annotated[str, option("KEY", f"What every request must show; or ${KEY}.", "--key")] = "",
     insecure: Annotated[bool, flag("--insecure", "Listen elsewhere without a key.")] = False,
-    rows: Annotated[int, number("--rows", "N", 1, 4096, "Answers decoded together, per run.")] = 32,
-    waiting: Annotated[int, number("--waiting", "N", 1, 100_000, "Requests that may wait, per run.")] = 128,
-    cache: Annotated[int, number("--cache", "MIB", 1, 1 << 20, "Memory of what rows remember, per run.")] = 1024,
-    seconds: Annotated[int, number("--seconds", "S", 1, 86_400, "The longest time of an answer.")] = 300,
-    threads: Annotated[
-        int, number("--threads", "N", 1, 4096, "CPU threads; with 1 answers never differ in a bit.")
-    ] = 1,
-    cors: Annotated[list[str] | None, option("ORIGIN", "A page elsewhere that may ask; may be repeated.")] = None,
-    ray: Annotated[int, number("--ray", "REPLICAS", 0, 1024, "Serve through Ray Serve with so many replicas.")] = 0,
-    device: common.Device = "auto",
-    precision: common.Precision = "auto",
-    engine: common.Engine = "torch",
+    rows: Annotated[int, number("--rows", "N", "Answers decoded together, per run (32).")] = 32,
+    waiting: Annotated[int, number("--waiting", "N", "Requests that may wait, per run (128).")] = 128,
+    cache: Annotated[int, number("--cache", "MIB", "Memory of what rows remember, per run (1024).")] = 1024,
+    seconds: Annotated[int, number("--seconds", "S", "The longest time of an answer (300).")] = 300,
+    threads: Annotated[int, number("--threads", "N", "CPU threads (1: no answer ever differs in a bit).")] = 1,
+    cors: Annotated[list[str] | None, option("ORIGIN", "Another page that may ask; may be repeated.", "--cors")] = None,
+    ray: Annotated[int, number("--ray", "REPLICAS", "Serve through Ray Serve with so many replicas.")] = 0,
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", show_default=False, help="As of `ayn use`.")
+    ] = "auto",
+    precision: Annotated[
+        str, typer.Option("--precision", metavar="NAME", show_default=False, help="As of `ayn use`.")
+    ] = "auto",
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="NAME", show_default=False, help="As of `ayn use`.")
+    ] = "torch",
 ) -> None:
-    """Serve runs over HTTP until Ctrl-C: OpenAI's API at /v1, one endpoint per task, and the live
-    page at /. What there is: /docs
-
-    \b
+    """\b
+    Serve runs over HTTP: OpenAI's API, an endpoint per task, the live page.
     Example:
       ayn serve runs/en-it
-      curl localhost:8000/translate -H 'Content-Type: application/json' -d '{"input": "I am Italian."}'
     """
+    for name, value, least in (
+        ("rows", rows, 1),
+        ("waiting", waiting, 1),
+        ("cache", cache, 1),
+        ("seconds", seconds, 1),
+    ):
+        if value < least:
+            raise UserError(f"--{name} {value} is too small: give at least {least}")
+    if not 0 <= port <= 65535 or threads < 1 or ray < 0:
+        raise UserError(f"--port {port} --threads {threads} --ray {ray}: a port is 0 to 65535, the others are positive")
     if not run:
         raise UserError("name the runs to serve: ayn serve RUN [RUN …]")
     if strange := [one for one in cors or () if not one.startswith(("http://", "https://"))]:
