@@ -65,7 +65,7 @@ def serve_replicas(
     requests, quiet = len(paths) * limits.rows, {"enable_access_log": False, "log_level": "ERROR"}
     accepted = 2 * len(paths) * (limits.rows + limits.waiting)  # more than the guard takes: its 429 is the answer
     try:
-        ray.init(log_to_driver=False, logging_level="ERROR", **here)  # type: ignore[arg-type]
+        ray.init(log_to_driver=False, logging_level="ERROR", **here)
         found = ray.cluster_resources()
         if here and found["CPU"] < replicas * threads:
             raise UserError(
