@@ -66,7 +66,7 @@ def test_a_real_epoch_needs_few_graphs_and_gives_the_eager_weights(recipe, story
     assert found["on"].keys() == found["off"].keys()
     for name, tensor in found["on"].items():
         torch.testing.assert_close(tensor, found["off"][name], atol=1e-4, rtol=1e-3)
-    assert 0 < counters["stats"]["unique_graphs"] <= (1 if lm else 2)
+    assert 0 < counters["stats"]["unique_graphs"] <= (1 if lm else 3)  # a block of each stack, and the head
     assert not counters["graph_break"]
 
 
@@ -113,8 +113,7 @@ def test_a_compiled_run_that_is_resumed_equals_one_that_never_stopped(pairs, tmp
 @pytest.mark.slow
 def test_a_second_run_finds_the_code_in_the_cache(story, tmp_path, command, monkeypatch):
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # torch sets it in this process
-    few = ["model.norm=none", "model.feed_forward=false", "model.dropout=0"]  # kernels
-    settings = [*TINY_LM, *few, "train.compile=on", "train.steps=2"]
+    settings = [*TINY_LM, "train.compile=on", "train.steps=2"]
     environment = {"ALLYOUNEED_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     seconds = []
     for name in ("first", "second"):

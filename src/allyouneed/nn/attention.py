@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Literal, overload
 
 import torch
@@ -15,9 +14,7 @@ from allyouneed.nn.positions import rotate
 from allyouneed.nn.scores import Score, named_score
 from allyouneed.nn.trace import Trace
 
-varlen_attn: Any = None
-with suppress(ImportError):  # an older torch has none
-    from torch.nn.attention.varlen import varlen_attn
+varlen_attn: Any = None  # of torch; its import takes seconds, so it is there only where a training is compiled
 
 Weighted = tuple[Tensor, Tensor]  # the output, and the weights (B, H, Tq, Tk)
 

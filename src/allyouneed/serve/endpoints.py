@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
@@ -149,7 +150,7 @@ def routes(runs: Runs) -> APIRouter:
             if (numbers := sum(one.value.numel() for one in found.values())) > served.limits.numbers:
                 raise UserError(f"these are {numbers:,} numbers: name kinds, such as weights, or give a shorter text")
             values = {
-                name: {"axes": [axis._asdict() for axis in one.axes], "value": one.value.tolist()}
+                name: {"axes": [axis._asdict() for axis in one.axes], "value": plain(one.value)}
                 for name, one in found.items()
             }
             return JSONResponse({"model": served.name, "values": values})
@@ -158,6 +159,14 @@ def routes(runs: Runs) -> APIRouter:
         return made
 
     return router
+
+
+def plain(value: Any) -> Any:
+    """Numbers as JSON has them: null for what is not finite, such as the score of a key that is hidden."""
+    if bool(value.isfinite().all()):
+        return value.tolist()
+    found: Any = np.where(value.isfinite().numpy(), value.numpy().astype(object), None)
+    return found.tolist()
 
 
 def png(image: Any) -> str:

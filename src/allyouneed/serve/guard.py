@@ -57,6 +57,8 @@ class Guard:
 
         headers, asks = Headers(scope=scope), scope["method"] == "POST" or scope["path"].startswith("/look/")
         if refused := self._refuse(scope, headers, asks):
+            if refused[0] == 413:
+                await self._skip(receive)
             await self._end(answer, *refused)
             return
         self.asking += asks
@@ -143,6 +145,14 @@ class Guard:
                 return None
             if not message.get("more_body"):
                 return b"".join(pieces)
+
+    async def _skip(self, receive: Any) -> None:
+        """Read on for a moment: a client that still sends may not see the answer."""
+        size = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while size < 4 * self.limits.body and (message := await receive()).get("more_body"):
+                    size += len(message["body"])
 
     async def _pass(self, scope: Any, receive: Any, send: Any, body: bytes) -> None:
         """Let the app answer, until it is done, its time is over, or the client goes away."""

@@ -23,6 +23,7 @@ from allyouneed.data.batches.base import Batch
 from allyouneed.data.fetch import cache_folder
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
+from allyouneed.nn import attention
 from allyouneed.nn.block import Block
 from allyouneed.nn.heads import LMHead, MaskedHead
 from allyouneed.runtime import Runtime, can_compile
@@ -158,6 +159,10 @@ def compile_loss(model: Model, *, varied: bool, recorded: bool = False) -> None:
     """Compile the model's loss for training; evaluation, decoding and traces stay eager. The compiled loss is an
     attribute of the instance, so that no wrapper changes the names of tensors on disk. `recorded`: the kernels of a
     pass are recorded as a CUDA graph and started at once, which the host does much faster than one by one."""
+    with suppress(ImportError):  # an older torch has none
+        from torch.nn.attention.varlen import varlen_attn
+
+        attention.varlen_attn = varlen_attn
     if varied and any(isinstance(module, Block) for module in model.modules()):
         _compile_parts(model)
         return
