@@ -127,7 +127,7 @@ def test_all_that_compute_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["predict.writer.Session.add", "serve.worker.Drafts.take", "predict.draw.Drawing.take"]
+    "place", ["predict.writer.Session.add", "serve.worker.Drafts.take", "predict.draw.DrawPredictor.images_of"]
 )
 def test_a_failing_request_ends_no_other(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], place: str
